@@ -1,6 +1,6 @@
 """swapformer: ablations of the Transformer's architecture, with honest statistics.
 
-The Python interface (see docs/guides/python.md) lies in `swapformer.api`. Its functions are loaded when they are first
+The Python interface (see docs/guides/python.md) is `swapformer.api`. Its functions are loaded when they are first
 asked for, and bring torch only where they need it.
 """
 

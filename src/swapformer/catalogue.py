@@ -215,12 +215,12 @@ def default_option(slot: str) -> str:
 
 
 def option(slot: str, name: str) -> Node:
-    """What `model.<slot>` holds with an option, as its own file states it, without what it chooses by `defaults`."""
+    """The node of `model.<slot>` with an option, as its own file states it, without what it chooses by `defaults`."""
     return {} if name == NONE else filled(slot, name, copy.deepcopy(_read(slot, name)))
 
 
 def filled(slot: str, name: str, node: Node) -> Node:
-    """What `model.<slot>` holds when a part with these settings, called `name`, is all there is."""
+    """The node of `model.<slot>` when a part with these settings, called `name`, is all there is."""
     return {name: node} if takes_list(slot) else node
 
 

@@ -151,7 +151,7 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 def unwritable(error: BaseException) -> str | None:
-    """What the file system refused and what helps, in words; None for an error that is not its."""
+    """The refusal of the file system and what helps, in words; None for an error that is not its."""
     if not isinstance(error, OSError) or error.errno not in _UNWRITABLE:
         return None
     return f"{error.filename or 'a file'} cannot be written: {error.strerror}; {_UNWRITABLE[error.errno]}"

@@ -35,7 +35,7 @@ def cut(text: object, most: int = 120) -> str:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """What `repr` gives, piece by piece: the whole of a nested value may be beyond any memory."""
+    """The result of `repr`, piece by piece: the whole of a nested value may be beyond any memory."""
     if isinstance(value, Mapping):
         yield "{"
         for index, (key, held) in enumerate(value.items()):

@@ -18,5 +18,5 @@ def stream_seed(*key: object) -> int:
 
 
 def stream(*key: object) -> torch.Generator:
-    """A CPU generator of its own for a key such as `(seed, "train", step)`."""
+    """A separate CPU generator for a key such as `(seed, "train", step)`."""
     return torch.Generator().manual_seed(stream_seed(*key))

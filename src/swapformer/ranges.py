@@ -39,7 +39,7 @@ class Within:
         return LARGEST if math.isinf(high) else max(high, LARGEST)
 
     def holds(self, number: Any) -> bool:
-        """Whether a number lies in the interval. What is no number, such as null, is for others to refuse."""
+        """Whether a number is in the interval. What is no number, such as null, is for others to refuse."""
         if isinstance(number, bool) or not isinstance(number, int | float):
             return True
         low, high = self._ends
@@ -77,7 +77,7 @@ def check_settings(made: Callable[..., Any], settings: Mapping[str, Any], where:
 
 
 def complaint(hint: Any, value: object, name: str) -> str:
-    """What a setting must be, what it is, and how a number that is written as a text is meant."""
+    """A complaint: what a setting must be, what it is, and how to write a number that was given as a text."""
     advice = ""
     if isinstance(value, str) and any(fits(hint, number) for number in _numbers(value)):
         advice = f"; write {value} without quotes"
@@ -149,7 +149,7 @@ def fits(hint: Any, value: object, largest: float = LARGEST) -> bool:
 
 
 def described(hint: Any) -> str:
-    """What a type asks for, in words: `a whole number of at least 1 or null`."""
+    """The requirement of a type, in words: `a whole number of at least 1 or null`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return " ".join([described(arguments[0]), *(str(mark) for mark in arguments[1:] if isinstance(mark, Within))])

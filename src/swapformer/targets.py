@@ -38,7 +38,7 @@ Node = Mapping[str, Any]
 
 
 def allowed() -> str:
-    """The packages that the user allows besides, for processes that do not have this one's environment."""
+    """The additional packages that the user allows, for processes that do not have this one's environment."""
     return os.environ.get(VARIABLE, "")
 
 
@@ -82,7 +82,7 @@ def require_known_folder(path: str) -> None:
 
 
 def complaints(node: object, declared: Mapping[str, Any] | None = None, path: str = "") -> Iterator[str]:
-    """Why settings are not what they must be: of the types that the classes of a configuration declare for them.
+    """Complaints about settings: of the types that the classes of a configuration declare for them.
 
     Args:
         declared: types of settings by their whole keys, which win over what a class says.

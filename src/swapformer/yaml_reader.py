@@ -53,7 +53,7 @@ class Spelled(float):
 
 
 class Loader(StoredLoader):
-    """What reads the files that people write: as in Hydra's, 1e-3 is a number and a date is a text."""
+    """The loader of files that people write: as in Hydra's, 1e-3 is a number and a date is a text."""
 
     def construct_spelled(self, node: Any) -> Spelled:
         number = Spelled(node.value.replace("_", ""))
@@ -72,7 +72,7 @@ Loader.add_constructor("!spelled", Loader.construct_spelled)
 
 
 def parse_yaml(text: str | bytes, loader: Any = Loader) -> Any:
-    """What a text of YAML holds.
+    """The content of a text of YAML.
 
     Raises yaml.YAMLError, also for one that is nested too deeply, or small on disk and huge when its aliases stand for
     what they name.
@@ -106,7 +106,7 @@ def parse_yaml(text: str | bytes, loader: Any = Loader) -> Any:
 
 
 def parse_foreign_json(text: str | bytes) -> Any:
-    """What a text of JSON that somebody else wrote holds.
+    """The content of a text of JSON that somebody else wrote.
 
     Raises ValueError, also for a doubled key, of which JSON would keep the last, and for one that is nested too deeply.
     """
@@ -127,7 +127,7 @@ def parse_foreign_json(text: str | bytes) -> Any:
 
 
 def read_yaml(path: Path, what: str = "the file") -> Any:
-    """What a YAML file holds.
+    """The content of a YAML file.
 
     Raises:
         UsageError: one line that names `what` it is, if it cannot be read.
@@ -139,7 +139,7 @@ def read_yaml(path: Path, what: str = "the file") -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """Why a YAML cannot be read, in one short line."""
+    """The reason why a YAML cannot be read, in one short line."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         return f"{error.problem}{f', in line {mark.line + 1}' if mark else ''}"

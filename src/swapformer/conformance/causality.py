@@ -130,7 +130,7 @@ def permutation_equivariance(subject: Subject) -> str | None:
 
 
 def _shift_gap(subject: Subject, shift: int) -> float:
-    """By how much logits change when all positions are shifted."""
+    """The change of logits when all positions are shifted."""
     model, inputs = subject.perturbed(), ids()
     return (run(model, inputs) - run(model, inputs, make_tokens(LENGTH, start=shift))).abs().max().item()
 

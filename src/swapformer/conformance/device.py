@@ -108,7 +108,7 @@ def _inputs(model: Topology) -> tuple[Tensor, Tokens]:
 
 
 def _watched(subject: Subject) -> tuple[_Copies, _Operations]:
-    """What was noted of a step on the meta device, of the second where a constant was copied in the first."""
+    """Notes of a step on the meta device, of the second where a constant was copied in the first."""
 
     def watch() -> tuple[_Copies, _Operations]:
         model = subject.build().to("meta").train()
@@ -125,7 +125,7 @@ def _watched(subject: Subject) -> tuple[_Copies, _Operations]:
 
 
 def _reads(subject: Subject) -> str | None:
-    """Why some part of the model must read the device, as it states."""
+    """The reason why some part of the model must read the device, as it states."""
     model = subject.perturbed()
     return next((str(why) for part in model.modules() if (why := getattr(part, "reads_device", ""))), None)
 

@@ -159,7 +159,7 @@ class Subject:
 
     @property
     def unavailable(self) -> str | None:
-        """Why the subject cannot be examined on a CPU in float64; None if it can."""
+        """The reason why the subject cannot be examined on a CPU in float64; None if it can."""
         needs = {layer.part("kernel").accelerator for layer in self.layers if "kernel" in layer.attention().uses}
         return "its kernel needs a GPU, where its own tests compare it with the reference" if "gpu" in needs else None
 

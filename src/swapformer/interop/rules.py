@@ -20,7 +20,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Rule:
-    """One tensor of a checkpoint and our tensors that it holds; `{layer}` in names stands for every layer's number.
+    """One tensor of a checkpoint and our tensors that it holds; `{layer}` in names means every layer's number.
 
     The checkpoint's tensor, transposed or without its first `skip` rows, consists of `blocks` blocks along the output
     axis, and each block holds an equal share of each of our tensors: one tensor after the other with one block (GPT-2),
@@ -112,7 +112,7 @@ def inside(
 
 
 def for_layers(rules: Iterable[Rule], layers: int) -> list[Rule]:
-    """The rules with the number of each layer in place of `{layer}`."""
+    """The rules with `{layer}` replaced by the number of each layer."""
     return [rule.at(layer) for rule in rules for layer in (range(layers) if rule.of_layers else [0])]
 
 
@@ -151,7 +151,7 @@ def applicable_rules(rules: Sequence[Rule], ours: Collection[str]) -> Iterator[t
 
 
 def _mismatch(rule: Rule, names: Sequence[str], present: Sequence[Tensor], shapes: Shapes) -> str | None:
-    """Why the checkpoint's tensor cannot be ours; None if it can."""
+    """The reason why the checkpoint's tensor cannot be ours; None if it can."""
     expected = rule.join({name: torch.empty(shapes[name], device="meta") for name in rule.ours}).shape
     for tensor in present:
         if tensor.shape != expected:

@@ -156,7 +156,7 @@ class _Marks:
         self.normaliser: list[float] = []
 
     def seconds(self) -> dict[str, float]:
-        """By operation; those that one kernel does at once are left out."""
+        """Seconds by operation; those that one kernel does at once are left out."""
         found = {"projections": sum(self.projections[1::2]) - sum(self.projections[::2])}
         if len(self.kernel) == len(self.normaliser) == 2:
             (begin, end), (first, last) = self.kernel, self.normaliser

@@ -58,7 +58,7 @@ class Measurement(ABC):
         """Every metric that it may give, and which way it is better; a model may lack what some are about."""
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
-        """Why nothing could be measured, in words that say what would work; asked before anything is launched.
+        """The reason why nothing could be measured, and what would work; asked before anything is launched.
 
         Only what is stated of the model may be read: its weights may have no numbers.
         """
@@ -70,7 +70,7 @@ class Measurement(ABC):
 
 
 def beyond_table(name: str, length: int, model: Topology) -> str | None:
-    """Why a model cannot read sequences of `length`: a table of positions ends before; None if it can."""
+    """The reason why a model cannot read sequences of `length`: a table of positions ends before; None if it can."""
     parts = [part for part in model.modules() if isinstance(part, Position | Attention)]
     short = {type(part).__name__: part.limit for part in parts if part.limit is not None and part.limit < length}
     if not short:

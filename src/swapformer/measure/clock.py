@@ -87,7 +87,7 @@ class Clock:
 
     @property
     def note(self) -> str | None:
-        """How far the samples of the worst timing spread, in words that few trials say differently; None if little."""
+        """The spread of the samples of the worst timing, in words that few trials say differently; None if little."""
         worst = max(self.spreads.values(), default=0.0)
         passed = [each for each in NOISY if worst > each]
         if not passed:
@@ -185,7 +185,7 @@ class OtherWork:
         return all_work - time.process_time(), time.monotonic()
 
     def cores(self) -> float | None:
-        """How many cores others kept busy on average."""
+        """The number of cores that others kept busy on average."""
         now = self._read()
         if self._start is None or now is None or now[1] - self._start[1] < 0.5:  # the kernel counts hundredths
             return None
@@ -193,7 +193,7 @@ class OtherWork:
 
     @property
     def note(self) -> str | None:
-        """What a reader must know of it; None where others did next to nothing."""
+        """A remark that a reader must know; None where others did next to nothing."""
         busy = self.cores()
         if busy is None or busy < BESIDE:
             return None

@@ -25,7 +25,7 @@ _SHOWN = 64
 
 
 class PositionTable(Measurement):
-    """How well affine maps shift a position table by k: shift/exact@k, free@k, orthogonal@k, power@k, scaled@k.
+    """The fit of affine maps that shift a position table by k: shift/exact@k, free@k, orthogonal@k, power@k, scaled@k.
 
     Beside them stands how alike two positions are, shift/cosine@k: the mean of cos(P[p], P[p+k]) over all p.
 
@@ -159,7 +159,7 @@ class PositionTable(Measurement):
 
 
 def table_of(model: Topology, rows: int) -> Tensor:
-    """What a model adds to the embeddings of positions 0 … rows − 1, float64 [rows, D] on the CPU."""
+    """The vectors that a model adds to the embeddings of positions 0 … rows − 1, float64 [rows, D] on the CPU."""
     model = model.double()
     device = next(model.parameters()).device
     zeros = torch.zeros(1, rows, model.dims.d_model, dtype=torch.float64, device=device)

@@ -17,7 +17,7 @@ ReportProblem = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known of a trial when its run is opened.
+    """The facts about a trial when its run is opened.
 
     `study`: the study that asks for it, `arm`: its arm there; empty for a trial on its own. `condition`: of the study's
     grid; empty where there is none. `cells`: all of `study/arm` that the trial answers, as far as the store's manifests
@@ -85,7 +85,7 @@ class Destination(ABC):
 
     @property
     def folder_name(self) -> str:
-        """Of the folder that holds the states of its trials: several destinations do not wait for one another."""
+        """The folder that holds the states of its trials: several destinations do not wait for one another."""
         return f"shown-{sha256(self.name.encode()).hexdigest()[:12]}"
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Destination(ABC):
         """Raise UsageError if what it needs is not installed."""
 
     def upload_hint(self, folder: Path) -> str | None:
-        """What the user may do with files that the destination leaves in `folder`, in a sentence; None: nothing."""
+        """A sentence on what the user may do with files that the destination leaves in `folder`; None: nothing."""
         return None
 
     @abstractmethod

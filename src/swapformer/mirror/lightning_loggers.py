@@ -56,7 +56,7 @@ class LightningDestination(Destination):
             )
 
     def place(self, folder: Path) -> Path:
-        """Where the files lie, given the mirror's own folder."""
+        """The folder of the files, given the mirror's own folder."""
         return Path(self.folder) if self.folder else folder / self.kind
 
     def open(self, info: RunInfo, folder: Path, report_problem: ReportProblem) -> Run:
@@ -89,7 +89,7 @@ class LightningRun(Run):
         self.logger.save()
 
     def called(self, name: str) -> str:
-        """What the logger calls a metric."""
+        """The logger's name of a metric."""
         return name
 
     def finish(self, record: Record, numbers: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
@@ -232,7 +232,7 @@ def _folder(info: RunInfo) -> str:
 
 
 def numbers_in(summary: Mapping[str, Any]) -> dict[str, float]:
-    """What of a summary is a number."""
+    """The numbers of a summary."""
     return {
         name: float(value)
         for name, value in summary.items()

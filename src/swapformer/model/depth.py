@@ -29,7 +29,7 @@ class Depth(nn.Module):
         super().__init__()
 
     def confident(self, logits: Tensor) -> Tensor | None:
-        """Which tokens leave, bool [B, T], by the logits [B, T, V] of an early answer; None if none may."""
+        """The tokens that leave, bool [B, T], by the logits [B, T, V] of an early answer; None if none may."""
         return None
 
 
@@ -104,7 +104,7 @@ class ExitTracker:
         return state
 
     def _left_by(self, number: int, states: Tensor, left: Tensor | None) -> Tensor | None:
-        """Which tokens have left at this exit or an earlier one."""
+        """The tokens that have left at this exit or an earlier one."""
         if self._training:
             self.early.append(states)
             return None

@@ -94,7 +94,7 @@ def require_counts(least: int = 1, /, **numbers: int) -> None:
 
 
 def require_between(interval: str, /, **numbers: float) -> None:
-    """Raise ValueError unless each number lies in an interval, such as "[0, 1)" for 0 ≤ number < 1."""
+    """Raise ValueError unless each number is in an interval, such as "[0, 1)" for 0 ≤ number < 1."""
     low, high = map(float, interval[1:-1].split(","))
     for name, value in numbers.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -23,7 +23,7 @@ Factory = Callable[..., Any]
 
 
 class LayerPlan:
-    """How one layer is built: its sizes and, for each slot, a factory `factory(dims, **parts it uses) → part`.
+    """The building plan of one layer: its sizes and, for each slot, a factory `factory(dims, **parts it uses) → part`.
 
     Args:
         dims: the layer's sizes.
@@ -134,7 +134,7 @@ def _settings(factory: Factory) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """How a model is built.
+    """The building plan of a model.
 
     Attributes:
         dims: sizes of the model.

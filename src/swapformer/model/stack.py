@@ -192,7 +192,7 @@ class Stack(Tapped):
         yield output
 
     def _updates(self, contexts: Callable[[], tuple[Context, EncoderOutput | None]]) -> list[Update]:
-        """The functions of all residual branches, first to last, with a context of their own."""
+        """The functions of all residual branches, first to last, with a separate context."""
         context, source = contexts()
         return [
             update

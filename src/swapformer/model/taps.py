@@ -27,7 +27,7 @@ FORMED = ("hook_attn_scores", "hook_pattern")
 
 @dataclass(frozen=True, eq=False)
 class Watcher:
-    """What happens at a place: a function of its value, and whether that may be another value."""
+    """The actions at a place: a function of its value, and whether that may be another value."""
 
     act: Function
     replaces: bool
@@ -110,7 +110,7 @@ def names(model: Tapped) -> dict[str, str]:
 
 
 def missing(model: Tapped, *patterns: str, replacing: bool = False) -> str | None:
-    """Why a model cannot be watched, or overwritten, at the places of these names, in one line; None if it can.
+    """The reason why a model cannot be watched, or overwritten, at the places of these names; None if it can.
 
     Only what is stated of the model is read, so that a probe can ask before anything is trained. In a name `*` stands
     for anything; a pattern needs one place that it fits.

@@ -80,7 +80,7 @@ class Tokens:
         return Tokens(**channels, extent=self.extent, tags=_TagsAt(self.tags, index), bounds=self._bounds_at(index))
 
     def channels(self, cut: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """What `cut` makes of order, position, document and padding, by name; without those that are None."""
+        """The results of `cut` for order, position, document and padding, by name; without those that are None."""
         found = {name: getattr(self, name) for name in ("order", "position", "document", "padding")}
         return {name: cut(values) for name, values in found.items() if values is not None}
 

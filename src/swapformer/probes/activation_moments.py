@@ -80,7 +80,7 @@ class ActivationMoments(Probe):
 
 
 def counted_places(name: str, batch: Batch) -> Tensor | None:
-    """Which places of the sequences that a stack reads are no padding; None for all."""
+    """The places of the sequences of a stack that are no padding; None for all."""
     read = batch.source if name.startswith("encoder.") and batch.source is not None else batch
     return None if read.padding is None else ~read.padding
 

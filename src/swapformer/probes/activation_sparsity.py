@@ -103,7 +103,7 @@ class ActivationSparsity(Probe):
 
 
 def one_row_of_units(probe: str, model: Topology) -> str | None:
-    """Why the hidden units of a model cannot be told by one number each; None if they can."""
+    """The reason why the hidden units of a model cannot be described by one number each; None if they can."""
     if problem := missing(model, HIDDEN):
         return f"{probe} looks at the hidden units of feed-forward layers: {problem}"
     if others := [

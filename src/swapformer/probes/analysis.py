@@ -87,7 +87,7 @@ def attention_shares(weights_BHQK: Tensor) -> Tensor:
 
 
 def relative_distance(shares_BHQK: Tensor, allowed_BHQK: Tensor, distance_BHQK: Tensor, counted_BHQ: Tensor) -> Totals:
-    """How far a head looks: Σ_j a_ij |i − j| over its mean on the allowed keys, which is 1 for uniform attention.
+    """The reach of a head: Σ_j a_ij |i − j| over its mean on the allowed keys, which is 1 for uniform attention.
 
     A query all of whose keys are at distance 0 says nothing and does not count.
 
@@ -104,7 +104,7 @@ def relative_distance(shares_BHQK: Tensor, allowed_BHQK: Tensor, distance_BHQK: 
 
 
 def relative_entropy(shares_BHQK: Tensor, allowed_BHQK: Tensor, counted_BHQ: Tensor) -> Totals:
-    """How spread a head looks: −Σ_j a_ij ln a_ij / ln n of n allowed keys: 1 for uniform attention, 0 for one key.
+    """The spread of a head: −Σ_j a_ij ln a_ij / ln n of n allowed keys: 1 for uniform attention, 0 for one key.
 
     Queries with fewer than two allowed keys do not count. Arguments as for `relative_distance`.
     """
@@ -130,7 +130,7 @@ def next_keys(order_BT: Tensor, padding_BT: Tensor | None) -> Tensor:
 
 
 def keys_after_same(ids_BT: Tensor) -> Tensor:
-    """What followed earlier occurrences of each query's token, bool [B, 1, Q, K]: j ≤ i with t_{j−1} = t_i.
+    """The tokens after earlier occurrences of each query's token, bool [B, 1, Q, K]: j ≤ i with t_{j−1} = t_i.
 
     Attention that falls there is the prefix-matching score of induction heads (Olsson et al. 2022, arXiv:2209.11895).
     """

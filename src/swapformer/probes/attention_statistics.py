@@ -66,7 +66,7 @@ class AttentionStatistics(Probe):
         return self.of(model, task, "")
 
     def of(self, model: Topology, task: Task, name: str) -> Finding:
-        """What is found on the validation data's evaluation set of a name; \"\" is the one like training's."""
+        """The findings on the validation data's evaluation set of a name; \"\" is the one like training's."""
         source = next(item for item in task.evaluation("val") if item.name == name)
         batches = list(EvaluationStream(source, self.batches, drawn_position_range(model)))
         symbols = not task.interface.channels
@@ -107,7 +107,7 @@ class AttentionStatistics(Probe):
 
 
 class LongAttention(Probe):
-    """What `AttentionStatistics` finds on an evaluation set of another length: `probe/prefix_matching@32` and others.
+    """`AttentionStatistics` on an evaluation set of another length: `probe/prefix_matching@32` and others.
 
     Metrics bear the set's name, and those of single layers are left out; scores, formulas and shapes are those of
     `AttentionStatistics`. Beside it, it tells whether heads do at a new length what they do at the trained ones.
@@ -139,7 +139,7 @@ class LongAttention(Probe):
 
 
 def written(task: Task, batch: Batch, places: Tensor) -> list[str]:
-    """How some places of the first sequence of a batch are written: as symbols, or as values of the first channel."""
+    """The text of some places of the first sequence of a batch: as symbols, or as values of the first channel."""
     if task.interface.channels:
         return [f"{value:.2g}" for value in batch.inputs[0, places, 0].tolist()]
     return [task.tokens[index] for index in batch.inputs[0, places].tolist()]

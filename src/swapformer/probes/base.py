@@ -38,7 +38,7 @@ class Probe(ABC):
         return {}
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
-        """Why nothing could be measured, in words that say what would work; asked before anything is trained.
+        """The reason why nothing could be measured, and what would work; asked before anything is trained.
 
         Only what is stated of the model may be read: its weights may have no numbers.
         """
@@ -46,7 +46,7 @@ class Probe(ABC):
 
     @abstractmethod
     def measure(self, model: Topology, task: Task) -> Finding:
-        """What is found on the task's validation data."""
+        """The findings on the task's validation data."""
 
 
 def make_probe(node: Mapping[str, Any], config: Config) -> Probe:

@@ -1,4 +1,4 @@
-"""What answers to questions of facts rest on: scaled units, silenced heads, restored updates, edited matrices."""
+"""The causes of answers to questions of facts: scaled units, silenced heads, restored updates, edited matrices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def log_odds(logits_NV: Tensor, answers_N: Tensor) -> Tensor:
 def attributions(
     model: Topology, inputs_NT: Tensor, answers_N: Tensor, sites: Sequence[str], steps: int
 ) -> dict[str, Tensor]:
-    """What each hidden unit adds to the probability of the answer: for each layer's place [N, F].
+    """The part of each hidden unit in the probability of the answer: for each layer's place [N, F].
 
     Σ_t a_t ∫₀¹ ∂p/∂a_t(α) dα along a · α for the layer's units together, all other layers computing on from them: the
     integrated gradients of knowledge neurons (Dai et al. 2022, arXiv:2104.08696, equation 2). Summed over the units
@@ -137,7 +137,7 @@ def selective_keys(keys_NF: Tensor, others_MF: Tensor, ridge: float) -> Tensor:
 def wanted_updates(
     model: Topology, inputs_NT: Tensor, wanted_N: Tensor, out: str, reached: float, steps: int, rate: float
 ) -> Tensor:
-    """What must be added to a layer's update at the last token so that an answer is given, [N, D].
+    """The change of a layer's update at the last token that gives an answer, [N, D].
 
     By Adam from 0 on ln p(answer), for each question until p is at least `reached`.
     """
@@ -188,18 +188,18 @@ class Facts:
         return float(self.right[form].double().mean())
 
     def fall(self, form: int, facts: Tensor, functions: Functions) -> float:
-        """By how much p of facts is lower, as a mean."""
+        """The mean loss in p of facts."""
         logits = answer_logits(self.model, self.inputs[form][facts], functions)
         return float((self.p[form][facts] - probability(logits, self.answers[facts])).mean())
 
     def gain(self, facts: Tensor, functions: Functions) -> float:
-        """By how much the log-odds of facts are higher, as a mean."""
+        """The mean gain in the log-odds of facts."""
         logits = answer_logits(self.model, self.inputs[0][facts], functions)
         return float((log_odds(logits, self.answers[facts]) - self.odds[facts]).mean())
 
 
 def head_effects(facts: Facts, known: Tensor, drawn: Tensor) -> dict[str, float]:
-    """What the dearest head of each drawn fact costs it, and the other known facts."""
+    """The cost of losing the most important head of each drawn fact, to it and to the other known facts."""
     falls = []
     for site in [name for name in taps.names(facts.model) if fnmatchcase(name, OUTPUTS)]:
         with taps.record(facts.model, site) as seen:

@@ -121,7 +121,7 @@ class FactKnowledge(Probe):
     def _units(
         self, facts: Facts, sites: list[str], known: Tensor, drawn: Tensor, generator: torch.Generator
     ) -> dict[str, float]:
-        """What becomes of the drawn facts and of others when own units, or others, are scaled."""
+        """The effect on the drawn facts and on others when their own units, or others, are scaled."""
         own_NS, widths = self._own_units(facts, sites)
         random_NS = self._random_units(facts, sites, own_NS, drawn, generator)
         own, random = (_factors(units, sites, widths, 0.0) for units in (own_NS[drawn], random_NS))
@@ -168,7 +168,7 @@ def _row(factors: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
 
 
 def _edited(facts: Facts, site: str, known: Tensor, drawn: Tensor, generator: torch.Generator) -> dict[str, float]:
-    """What a rank-one edit of one layer does, an edit for each drawn fact."""
+    """The effect of a rank-one edit of one layer, an edit for each drawn fact."""
     model, task = facts.model, facts.task
     out = f"{site.rpartition('.mlp.')[0]}.hook_mlp_out"
     first = task.separator_token + 1

@@ -43,7 +43,7 @@ MATRICES = (Role.QUERY, Role.KEY, Role.VALUE, Role.ATTENTION_OUT)
 
 @dataclass
 class _Layer:
-    """What has been found of a layer: over queries of all sequences, and by head."""
+    """The findings of a layer: over queries of all sequences, and by head."""
 
     similarity: list[tuple[Tensor, int]] = field(default_factory=list)
     shuffled: list[tuple[Tensor, int]] = field(default_factory=list)

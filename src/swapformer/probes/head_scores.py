@@ -64,7 +64,7 @@ class SeenAttention(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, weights: Tensor, allowed: Tensor | None, frequency: Tensor | None) -> SeenAttention:
-        """What is seen of a batch.
+        """The observations of a batch.
 
         Args:
             batch: B sequences.
@@ -121,7 +121,7 @@ class SeenAttention(NamedTuple):
 
 @dataclass
 class HeadScores:
-    """What has been found of the heads of a layer."""
+    """The findings of the heads of a layer."""
 
     totals: dict[str, Totals] = field(default_factory=dict)
     distances: Tensor | None = None

@@ -84,7 +84,7 @@ CLASSES = ("newline", "space", "digit", "uppercase", "lowercase", "bracket", "qu
 
 
 def character_class(text: str) -> str:
-    """Which of `CLASSES` a token is, by its first character: `_` and operators are `other`, as is an empty token."""
+    """The class of a token, by its first character: `_` and operators are `other`, as is an empty token."""
     first = text[:1]
     kinds = {
         "newline": first in "\r\n", "space": first.isspace(), "digit": first.isdigit(), "uppercase": first.isupper(),

@@ -183,7 +183,7 @@ def _shift(parts: Parts) -> PositionShift:
 
 
 def _misfit(held: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]]) -> str:
-    """How the weights that a model needs differ from those that there are; empty where they do not."""
+    """The differences between the weights that a model needs and those that there are; empty where they do not."""
     names = [name for name in sorted({*held, *wanted}) if held.get(name) != wanted.get(name)]
     shown = [f"{name}: {_size(held.get(name))} trained, {_size(wanted.get(name))} needed" for name in names[:_SHOWN]]
     return "; ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

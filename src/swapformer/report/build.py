@@ -60,7 +60,7 @@ class ReadOnly(UsageError):
 
 
 def page_path(study_dir: Path) -> Path:
-    """Where the page of a study is written."""
+    """The path of a study's page."""
     return study_dir / _FOLDER / _PAGE
 
 
@@ -226,7 +226,7 @@ class Report:
 
 
 def _short(verdict: Verdict) -> str:
-    """What decided a verdict, and at how many seeds where there were several looks."""
+    """The reason for a verdict, with the number of seeds where there were several looks."""
     return wording.found_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
 
 
@@ -407,7 +407,7 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
 
 
 def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float], place: str) -> str:
-    """What a README holds of a study: figures, which lie at `place`, verdicts, and how sure they are.
+    """The part of a README that is about a study: figures, which lie at `place`, verdicts, and how sure they are.
 
     A figure with a caption is shown, others are linked.
     """

@@ -46,7 +46,7 @@ Way = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrialNumbers:
-    """What numbers of one trial are derived from.
+    """The measurements of one trial, from which numbers are derived.
 
     `history`: its rows (step, metric, value). `steps`, `tokens`, `operations`, `seconds`: of the whole training, nan
     where they are not known. `baselines`: metric → the loss of `guessing` and of `counting`. `findings`: PROBE/SHAPE →
@@ -66,12 +66,12 @@ class TrialNumbers:
 
 
 class Lacking(Exception):
-    """What a derived number needs and trials do not have, in words."""
+    """Trials lack something that a derived number needs; the message says what."""
 
 
 @dataclass(frozen=True)
 class Derivation(ABC):
-    """How one number of a trial is derived: a kind of derivation with what a study file says of it."""
+    """The derivation of one number of a trial: a kind of derivation with what a study file says of it."""
 
     KINDS: ClassVar[tuple[str, ...]]
     """What a study file calls it."""
@@ -108,7 +108,7 @@ class Derivation(ABC):
         return True
 
     def check(self, metrics: Collection[str], arms: Collection[str]) -> None:
-        """Refuse inputs that the study does not measure, and values that are none."""
+        """Refuse inputs that the study does not measure, and invalid values."""
         known = {family_of(metric)[0] for metric in metrics} if self.over_lengths else set(metrics)
         for metric in self.inputs:
             if metric not in known:
@@ -134,7 +134,7 @@ class OfFamily(Derivation):
 
     @property
     def source(self) -> str:
-        """What the points go over."""
+        """The axis of the points."""
         return str(self.way.get("over", "lengths"))
 
     @property
@@ -319,7 +319,7 @@ _KNOWN: Mapping[str, type[Derivation]] = {**KINDS, **dict.fromkeys(Capped.KINDS,
 
 
 def derivations(ways: Mapping[str, Way]) -> Iterator[Derivation]:
-    """How each number is derived, in the order of the file, so that what is derived from comes first."""
+    """The derivations in the order of the file, so that a number comes after those that it is derived from."""
     for name, way in ways.items():
         kind = next(key for key in way if key in _KNOWN)
         yield _KNOWN[kind](name, kind, way)
@@ -384,7 +384,7 @@ def ways_of(study: Asked) -> dict[str, Way]:
 
 
 def directions_of(ways: Mapping[str, Way], known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Which way is better, of the derived numbers that have a good direction; `known`: of what they are derived from.
+    """The good direction of each derived number that has one; `known`: of what they are derived from.
 
     What a claim takes a logarithm of, or cuts off, is better where the metric is.
     """
@@ -456,7 +456,7 @@ def derive(ways: Mapping[str, Way], trial: TrialNumbers, problems: list[str]) ->
 
 
 def losses_of_diverged(ways: Mapping[str, Way], baselines: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """What a diverged trial counts with where a loss is cut off: the loss of guessing."""
+    """The value of a diverged trial where a loss is cut off: the loss of guessing."""
     guessed = {
         each.name: baselines.get(each.inputs[0], {}).get("guessing")
         for each in derivations(ways)

@@ -42,7 +42,7 @@ _WORTH = 0.7
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a table of results.
+    """The settings of a verdict on a table of results.
 
     Attributes:
         baseline: the arm that the others are compared with.
@@ -258,7 +258,7 @@ def _missing(
 
 
 def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> Iterator[str]:
-    """What should be known of the table, a line each."""
+    """Remarks on the table, a line each."""
     for key, run in long.groupby([*conditions, "metric", "arm"], sort=False):
         *where, metric, arm = map(str, key)
         name = arm_name(arm, _condition(conditions, where))

@@ -204,7 +204,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
 
 
 def _item_problems(kept: Mapping[tuple[str, str], list[Items]]) -> Iterator[str]:
-    """Why it is not known of an arm whether its verdicts hold for other text, where some of its trials kept items."""
+    """The reason why nothing is known of other text for an arm of which some trials kept items."""
     for (condition, arm), found in kept.items():
         name, without = arm_name(arm, condition), sum(not each for each in found)
         if 0 < without < len(found):
@@ -229,7 +229,7 @@ def _targets(manifest: Manifest, runs_dir: Path, problems: list[str]) -> dict[tu
 
 
 def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float) -> TrialNumbers:
-    """What numbers of a trial are derived from."""
+    """The measurements of a trial, from which numbers are derived."""
     steps, tokens, seconds = (number_of(each) for each in (record.steps, record.tokens, record.seconds))
     findings = {f"{probe}/{name}": shape for probe, shapes in trial.probes.items() for name, shape in shapes.items()}
     own = record.directions

@@ -1,4 +1,4 @@
-"""`results.csv`, from which a study is judged again without its trials, and `history.csv` beside it, for its curves.
+"""`results.csv`, from which a study is judged again without its trials, and `history.csv`, for its curves.
 
 Rows of `results.csv` are of three kinds, which their status tells apart: what a trial measured; a look at which claims
 were judged (`judged`, without an arm, and without a seed where other claims were judged on the same ones); and what
@@ -149,7 +149,7 @@ def _plain(value: float) -> str:
 
 
 def _stated(records: Records) -> Iterator[tuple[str, Any]]:
-    """What else is known of a study: the kind of each fact, and the fact as JSON holds it."""
+    """Further facts about a study: the kind of each fact, and the fact as JSON holds it."""
     manifest = records.manifest
     if records.generated:
         yield "generated", True
@@ -291,7 +291,7 @@ def _require_columns(header: Sequence[str], manifest: Manifest) -> None:
 
 
 def _problem(row: Mapping[str, str], manifest: Manifest) -> str:
-    """Why no report writes such a row; empty for a good one."""
+    """The reason why no report writes such a row; empty for a good one."""
     if not row["arm"]:
         return ""
     if row["arm"] not in manifest.arms:
@@ -374,7 +374,7 @@ def _missing(
 
 
 def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[str, Any]]) -> Records:
-    """The records with what is known of the study besides."""
+    """The records with further facts about the study."""
     of: dict[str, list[Any]] = {}
     for kind, fact in stated:
         of.setdefault(kind, []).append(fact)

@@ -33,7 +33,7 @@ def setting_differences(a: Manifest, b: Manifest, at: ArmCondition) -> tuple[Set
     """The settings in which an arm's trials differ between two studies.
 
     What was tuned comes first, then what was matched, then all that differs from the baseline where both studies say
-    it. A setting that one of them leaves alone has its baseline's value there.
+    it. A setting that one of them does not change has its baseline's value there.
     """
     tuned, matched, changed = ([key for m in (a, b) for key in of(m, at)] for of in (_tuned, _matched, _changed))
     how = dict.fromkeys(matched, "matched") | dict.fromkeys(tuned, "tuned")

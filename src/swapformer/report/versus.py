@@ -63,7 +63,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """The difference, or why there is none."""
+        """The difference, or the reason why it is unknown."""
         if self.n:
             same = f", {self.same} of {self.n} are the same trial" if self.same else ""
             ends = number_format.interval_text(self.value, self.lower, self.upper, signed=True)
@@ -173,7 +173,7 @@ def _claim_pairs(a: JudgedStudy, b: JudgedStudy) -> tuple[ClaimPair, ...]:
 
 
 def _warnings(together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: Sequence[str]) -> list[str]:
-    """What keeps trials from being paired, with both values; and what else must be known."""
+    """The settings that keep trials from being paired, with both values; and what else must be known."""
     found = []
     for column, words in SAME.items():
         values = [", ".join(sorted(set(together[f"{column}_{name}"]))) for name in "ab"]

@@ -128,7 +128,7 @@ class MatchedSize:
 
     @property
     def mismatch(self) -> float:
-        """How much more than the baseline it costs, as a fraction."""
+        """The extra cost over the baseline, as a fraction."""
         return self.cost / self.target - 1
 
     @property
@@ -156,7 +156,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class ArmDifference:
-    """How an arm differs from the baseline.
+    """The differences of an arm to the baseline.
 
     `changes`: (leaf, the baseline's value, the arm's), in words; `beyond`: those of the leaves that the arm's axis does
     not say. `flops`: of its whole training, nan where they cannot be counted. `match`: the size that was solved, where

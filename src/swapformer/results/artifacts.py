@@ -1,4 +1,4 @@
-"""What probes leave of a trial: `artifacts/<probe>.<key>.json` for each probe and each settings that it was asked with.
+"""The findings of probes on a trial: `artifacts/<probe>.<key>.json` for each probe and each of its settings.
 
 What a probe found at another moment than the end lies beside it, as `artifacts/<probe>@<moment>.<key>.json`.
 
@@ -32,7 +32,7 @@ version 3 what figures need had a form of each probe's own."""
 
 @dataclass(frozen=True)
 class Artifact:
-    """What one probe measured of one trial.
+    """The measurements of one probe on one trial.
 
     `settings`: what the probe was asked with; None where nobody knows. `metrics`: numbers by name, such as
     `probe/head_similarity`. `shapes`: what figures are drawn from, by name. `older`: whether it held figures' data in
@@ -97,7 +97,7 @@ def has_artifact(folder: Path, probe: str, settings: object) -> bool:
 
 
 def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] | None = None) -> dict[str, Artifact]:
-    """What probes left of the trial in `folder`, by name; what cannot be read is added to `problems`.
+    """The findings of probes on the trial in `folder`, by name; what cannot be read is added to `problems`.
 
     A damaged or unknown shape leaves the artifact's metrics and other shapes as they are.
     `asked`: probe, with its moment, → the key of its settings; None takes the newest of each, whatever its settings.

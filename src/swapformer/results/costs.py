@@ -1,4 +1,4 @@
-"""What arms cost: `costs.json` of a study, counted by analysis, and `costs/<key>/<hardware>.json` of a store, measured.
+"""The costs of arms: `costs.json` of a study, counted, and `costs/<key>/<hardware>.json` of a store, measured.
 
 A study's file names for each arm the trial whose settings were costed, what they were counted to cost, and the key of
 what was measured. `swapformer cost` writes both, and measures in a pass that has the machine to itself.
@@ -96,7 +96,7 @@ class CostRounds:
 
     @property
     def summary(self) -> Measured:
-        """What tables and figures show of it."""
+        """The numbers that tables and figures show."""
         devices = [int(each["device_bytes"]) for each in self.rounds if each["device_bytes"] is not None]
         return Measured(
             seconds=tuple(float(each["step_seconds"]) for each in self.rounds),
@@ -137,7 +137,7 @@ def write_counted(study: Path, arms: Sequence[CostedArm]) -> None:
 
 @dataclass(frozen=True)
 class Costs:
-    """What is known of a study's costs; `measured` by hardware, that with the most arms first."""
+    """The known costs of a study; `measured` by hardware, that with the most arms first."""
 
     counted: Mapping[ArmCondition, Counted] = field(default_factory=dict)
     measured: Mapping[str, Mapping[ArmCondition, Measured]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Costs:
         return len({each.apart for each in self.measured[hardware].values()})
 
     def forced(self, hardware: str) -> bool:
-        """Whether some were measured beside other work."""
+        """Whether some were measured while other work ran."""
         return any(each.forced for each in self.measured[hardware].values())
 
     @property

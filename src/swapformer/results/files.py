@@ -45,7 +45,7 @@ def read_file(path: Path) -> bytes:
 
 
 def temporary_of(path: Path) -> Path:
-    """Where to write what shall replace `path`: a name that no other writer has, on this host or another.
+    """The file to write before it replaces `path`: a name that no other writer has, on this host or another.
 
     A process's number would not do: in a container it is 1 for everybody.
     """

@@ -1,4 +1,4 @@
-"""Sums over evaluated items, which a trial keeps beside its metrics: what says whether a verdict holds for other text.
+"""Sums over evaluated items, kept with a trial's metrics: they say whether a verdict holds for other text.
 
 An item is about 1 024 scored tokens in a row, of whole sequences: blocks of one text are not independent, so that
 shorter items would promise too much. Of a small evaluation set items are smaller, so that there are at least 32.

@@ -42,7 +42,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a report needs to know about a study beside its trials.
+    """The facts that a report needs about a study, other than its trials.
 
     Attributes:
         arms: arm → its overrides.

@@ -64,7 +64,7 @@ def split_moment(name: str) -> tuple[str, Moment]:
 
 
 def place_of(moment: Moment) -> float:
-    """Where a moment lies among those of a training: before the first step, after some, after the last."""
+    """The order of a moment among those of a training: before the first step, after some, after the last."""
     return float(moment) if isinstance(moment, int) else {INIT: 0.0, END: math.inf}[moment]
 
 

@@ -18,7 +18,7 @@ _PRUNED = ".pruned-"
 
 @dataclass(frozen=True)
 class Waste:
-    """What pruning one trial would remove."""
+    """The files that pruning one trial would remove."""
 
     record: Record
     paths: tuple[Path, ...]
@@ -26,7 +26,7 @@ class Waste:
 
 
 def find_waste(store: Store, records: Sequence[Record], whole: bool) -> Iterator[Waste]:
-    """What there is to remove of each of `records`: its checkpoints, those set aside too, or all of it."""
+    """The files to remove of each of `records`: its checkpoints, those set aside too, or all of it."""
     for record in records:
         folder = store.directory(record.id)
         if store.locked(record.id):

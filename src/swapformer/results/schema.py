@@ -1,4 +1,4 @@
-"""Reads JSON as the dataclass that it stands for: a field that is missing or of another type is damage, and is named.
+"""Reads JSON as a dataclass: a field that is missing or of another type is damage, and is named.
 
 One mechanism for every stored file of JSON: a class says by its annotations what its file must hold. Fields that the
 class does not have are left out, since a later version may have added them.

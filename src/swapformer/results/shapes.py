@@ -50,7 +50,7 @@ class _Shaped:
                 raise ValueError(f"{what} of the {name} must number {expected}, but number {found}")
 
     def _lengths(self) -> Iterator[tuple[str, int, int]]:
-        """What must be how many: its name, how many there are, how many there must be."""
+        """Pairs of lengths that must agree: its name, how many there are, how many there must be."""
         yield from ()
 
 
@@ -139,7 +139,7 @@ class Matrix(_Shaped):
 
 @dataclass(frozen=True)
 class Histogram(_Shaped):
-    """How many of something fall between two neighbouring edges.
+    """The count between two neighbouring edges.
 
     Attributes:
         x: what is counted by, with its unit.

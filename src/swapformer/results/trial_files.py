@@ -1,4 +1,4 @@
-"""What the folder of one trial holds, and how its trial stands: the one reader of the store, status and report."""
+"""The content of the folder of one trial, and the trial's status: the one reader of the store, status and report."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def repair(folder: Path) -> list[str]:
 
 @dataclass
 class TrialFiles:
-    """What a trial's folder holds; of a finished one `metrics`, those that are `infinite` (or nan) or `exact`, and
+    """The content of a trial's folder; of a finished one `metrics`, those that are `infinite` (or nan) or `exact`, and
     `probes`.
 
     Of a diverged one `metrics` and `probes` are what was measured before it was trained, which is as good as any.

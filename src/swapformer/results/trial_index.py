@@ -1,4 +1,4 @@
-"""Which studies a trial answers: read from the studies' manifests."""
+"""The studies that use a trial: read from the studies' manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each arm's setting was chosen: settings that were tried, refused and chosen, as the manifest has them."""
+"""The choice of each arm's setting: settings that were tried, refused and chosen, as the manifest has them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How settings were chosen: by the mean of `metric` over the trials of `seeds`, which are not reported."""
+    """The choice of settings: by the mean of `metric` over the trials of `seeds`, which are not reported."""
 
     metric: str
     keys: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How each arm differs from the baseline: what it says that it changes, what it changes, and what it costs."""
+"""The differences of each arm to the baseline: what it says that it changes, what it changes, and what it costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a study file besides its arms: `tune`, `match`, `grid` and `seeds`, parsed and checked."""
+"""Parts of a study file other than its arms: `tune`, `match`, `grid` and `seeds`, parsed and checked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Matching:
     arms: Mapping[str, str] | None = None
 
     def of(self, arm: str) -> Matching | None:
-        """What is solved for an arm; None where nothing is."""
+        """The number that is solved for an arm; None where nothing is."""
         if self.arms is None:
             return self
         return Matching(self.measure, self.arms[arm], self.within) if arm in self.arms else None
@@ -107,7 +107,7 @@ def parse_grid(raw: object) -> Values | None:
 
 
 def parse_match(raw: object) -> Matching | None:
-    """`{params: model.ffn.width, within: 0.05}`; `{pairs: {window: model.pattern.before}}` for some arms alone."""
+    """`{params: model.ffn.width, within: 0.05}`; `{pairs: {window: model.pattern.before}}` for some arms only."""
     if raw is None:
         return None
     measures = get_args(Measure)

@@ -56,7 +56,7 @@ class CostTarget:
 
 
 class _Expansion:
-    """What has been composed so far."""
+    """The configurations that have been composed so far."""
 
     def __init__(self, spec: Spec, composer: Composer, extra: Sequence[str]) -> None:
         self.spec, self.composer, self.extra = spec, composer, extra
@@ -98,7 +98,7 @@ class _Expansion:
     def _level(
         self, arm: str, condition: str, own: Sequence[str], target: CostTarget | None = None
     ) -> CostTarget | None:
-        """What an arm must cost, its size solved for the target where there is one, with its first possible setting.
+        """The cost that an arm must have, its size solved for the target if any, with its first possible setting.
 
         None where nothing is matched, and where the arm is impossible, which is noted.
         """

@@ -1,4 +1,4 @@
-"""The manifest of a plan: what a report needs to know about the study beside its trials."""
+"""The manifest of a plan: what a report needs to know about the study, other than its trials."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmD
 
 
 def asked(spec: Spec) -> Manifest:
-    """What a study asks, without the trials that answer it."""
+    """The question of a study, without the trials that answer it."""
     return Manifest(
         name=spec.name,
         scale=spec.scale,
@@ -86,7 +86,7 @@ def _cell(planned: PlannedTrial) -> Cell:
 
 
 def _tuning(plan: Plan) -> Tuning | None:
-    """What was tried on which seeds, and what was chosen."""
+    """The settings that were tried, with their seeds, and the chosen one."""
     tune = plan.spec.tune
     if tune is None:
         return None

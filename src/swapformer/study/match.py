@@ -81,7 +81,7 @@ def solve(
 
     @cache
     def of(size: int) -> float:
-        """What a size costs; infinite where the model cannot have it."""
+        """The cost of a size; infinite where the model cannot have it."""
         try:
             if compose is not None:
                 return cost(compose((f"{key}={value(size)}", *displaced)), matching.measure)
@@ -94,7 +94,7 @@ def solve(
         return next((size for size in sizes if of(size) < math.inf), None)
 
     def from_here(size: int) -> float:
-        """What the nearest possible size from here on costs."""
+        """The cost of the nearest possible size from here on."""
         nearest = possible(range(size, size + SKIPPED))
         return math.inf if nearest is None else of(nearest)
 
@@ -168,7 +168,7 @@ def unset(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _has_layers(model: Mapping[str, Any]) -> bool:
-    """Whether some layers have settings of their own."""
+    """Whether some layers differ in their settings."""
     return bool(model.get("layers") or model.get("encoder", {}).get("layers"))
 
 

@@ -17,7 +17,7 @@ from swapformer.study.plan import Plan, Setting
 
 
 def impossible_lines(plan: Plan) -> Iterator[str]:
-    """What was left out and why, in lines for the terminal."""
+    """Lines for the terminal about arms that were left out, with the reasons."""
     for where, reason in plan.impossible.items():
         yield f"arm {arm_name(*where)} is impossible and left out: {reason}"
     for (where, setting), reason in plan.refused.items():
@@ -30,7 +30,7 @@ def impossible_lines(plan: Plan) -> Iterator[str]:
 
 
 def composition_lines(plan: Plan, differences: Sequence[ArmDifference]) -> Iterator[str]:
-    """What was worked out while composing, in lines for the terminal."""
+    """Lines for the terminal about numbers that were solved while composing."""
     for (arm, condition), matched in plan.matched.items():
         yield f"{arm_name(arm, condition)}: {matched.text}"
     steps: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def device_lines(plan: Plan) -> Iterator[str]:
 
 
 def moment_lines(plan: Plan, store: Store) -> Iterator[str]:
-    """Which trials are trained again because a probe looks within their training, in a line for the terminal."""
+    """A line for the terminal about trials that are trained again because a probe looks within their training."""
     watched = {
         at_moment(name, step): None
         for each in plan.templates
@@ -78,7 +78,7 @@ def moment_lines(plan: Plan, store: Store) -> Iterator[str]:
 
 
 def resume_line(trials: Sequence[Trial], store: Store) -> str | None:
-    """Which trials go on from a checkpoint, in a line for the terminal; None where none does."""
+    """A line for the terminal about trials that resume from a checkpoint; None where none does."""
     from swapformer.training.weights import checkpoint_step
 
     begun = [trial.id for trial in trials if (found := store.read(trial.id)) is not None and not found.final]
@@ -90,7 +90,7 @@ def resume_line(trials: Sequence[Trial], store: Store) -> str | None:
 
 
 def tuning_lines(plan: Plan) -> Iterator[str]:
-    """What was chosen by tuning, in lines for the terminal."""
+    """Lines for the terminal about the settings that tuning chose."""
     settings = {each.arm_condition: each.setting for each in plan.reported}
     for where in dict.fromkeys(each.arm_condition for each in plan.templates):
         choice = plan.chosen.get(where)

@@ -1,4 +1,4 @@
-"""What is wrong with a study's overrides, as far as Hydra can say: before torch, which takes seconds to import."""
+"""Mistakes in a study's overrides, as far as Hydra finds them: before torch, which takes seconds to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study will take and what it could show, said before it trains."""
+"""The cost of a study and what it could show, before it trains."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class ArmTrials:
 
     @property
     def left(self) -> int:
-        """How many are to be run."""
+        """The number of trials that are still to be run."""
         return len(self.trials) - len(self.done)
 
 
 @dataclass(frozen=True)
 class StudyPreview:
-    """What a study will take, and what its seeds could show.
+    """The cost of a study, and what its seeds could show.
 
     Attributes:
         study: its name.
@@ -81,7 +81,7 @@ class StudyPreview:
     start: float = 0.0
 
     def count(self, what: str, *, left: bool = False) -> int:
-        """How many trials are asked for, or are to be run."""
+        """The number of trials that are asked for, or still to be run."""
         return sum(each.left if left else len(each.trials) for each in self.asked if each.what == what)
 
     @property
@@ -96,7 +96,7 @@ class StudyPreview:
 
     @property
     def operations(self) -> float:
-        """Of all training that is to be done; nan where some of it cannot be counted."""
+        """The operations of all training that is still to be done; nan where some of it cannot be counted."""
         return math.fsum(each.left * each.operations for each in self.asked if each.left)
 
     @property
@@ -116,7 +116,7 @@ class StudyPreview:
 
     @property
     def sight(self) -> str:
-        """What difference these seeds would see."""
+        """The difference that these seeds would see."""
         if self.distance is None:
             return "no claims: the report will show differences without verdicts"
         if self.differences:
@@ -194,7 +194,7 @@ def preview(
     memory: bool = False,
     start: float = 0.0,
 ) -> StudyPreview:
-    """What is known of a plan before it is run; nothing is written.
+    """Everything that is known of a plan before it is run; nothing is written.
 
     Args:
         plan: of a study; an arm that is still to be tuned is counted with the first of its settings.

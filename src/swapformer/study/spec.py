@@ -136,7 +136,7 @@ def _is_folder_name(name: str) -> bool:
 
 
 def published_folder(name: str) -> Path:
-    """Where `--publish` puts the results of a shipped study. Raises UsageError for any other."""
+    """The folder where `--publish` puts the results of a shipped study. Raises UsageError for any other."""
     known = shipped()
     study, _, scale = name.partition(".")
     if study not in known:
@@ -293,7 +293,7 @@ def _arms(raw: object) -> dict[str, tuple[str, ...]]:
 
 
 def _overrides(raw: object, where: str) -> tuple[str, ...]:
-    """`raw` as overrides that leave the seed alone."""
+    """`raw` as overrides that do not set the seed."""
     found = texts.check(raw, where)
     if texts.value(found, "seed") is not None:
         raise UsageError(f"{where} must not set the seed: `seeds` does")

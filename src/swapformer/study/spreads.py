@@ -44,7 +44,7 @@ def _spread(claim: Claim, values: Values) -> float:
 
 
 def _published(spec: Spec) -> Values:
-    """What was published of this study at this scale; nothing where it does not fit any more."""
+    """The published results of this study at this scale; nothing where it does not fit any more."""
     path = None if spec.published is None else spec.published / "results.csv"
     if path is None or not path.is_file():
         return {}

@@ -42,7 +42,7 @@ class RunningTrial:
 
     @property
     def share(self) -> float:
-        """How much of it is done."""
+        """The progress of a trial."""
         return min(self.step / self.steps, 1.0) if self.steps else 0.0
 
 
@@ -80,7 +80,7 @@ class StudyStatus:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many trials have each status."""
+        """The number of trials with each status."""
         return sum((Counter(counts) for counts in (*self.arms.values(), self.tuning)), Counter[str]())
 
 

@@ -1,4 +1,4 @@
-"""How long trials will take on this machine, by the records of those that were run here, or by a step timed now."""
+"""The time that trials will take on this machine, by records of those that ran here, or by a step timed now."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrialTimes:
         self._host, self._device = platform.node(), plan.composer.environment_class(plan.shared_config)
 
     def seconds(self, template: Template) -> float:
-        """Of one trial; nan where nothing that was run here is like it."""
+        """The seconds of one trial; nan where nothing that was run here is like it."""
         if own := [record.seconds for record in self._of(template)]:
             return fmean(own)
         steps = int(template.config["budget"]["steps"])

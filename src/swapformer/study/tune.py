@@ -67,7 +67,7 @@ def _result(plan: Plan, template: Template, trials: Sequence[Trial], store: Stor
 
 
 def _direction(plan: Plan, store: Store) -> str:
-    """Which way the first metric is better, as the records say; `lower` where every trial diverged."""
+    """The good direction of the first metric, as the records say; `lower` where every trial diverged."""
     metric = plan.spec.metrics[0]
     found = [record for trial in plan.tuning_trials if (record := store.read(trial.id)) is not None]
     finished = [record for record in found if record.status == records.FINISHED]

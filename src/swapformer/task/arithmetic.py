@@ -119,7 +119,7 @@ class Addition(QuestionTask):
         return number.masked_fill(torch.arange(number.shape[1]) >= digits.unsqueeze(1), _PAD)
 
     def _balance(self, samples: int) -> dict[int, int]:
-        """How many training sums of each digit count."""
+        """The number of training sums of each digit count."""
         shares: dict[int, int] = {}
         for digits in range(1, self.digits + 1):
             sums = 100**digits - (100 ** (digits - 1) if digits > 1 else 0)

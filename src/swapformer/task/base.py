@@ -106,7 +106,7 @@ class EvaluationSet:
 
 
 class Pieces(Sequence[Tensor]):
-    """What `torch.split(values, size)` gives, each piece cut when it is asked for: a long text has very many."""
+    """The pieces of `torch.split(values, size)`, each cut when it is asked for: a long text has very many."""
 
     def __init__(self, values: Tensor, size: int) -> None:
         self.values, self.size = values, max(1, size)
@@ -151,7 +151,7 @@ class Task(ABC):
 
     @property
     def unit(self) -> str:
-        """What a position stands for: losses per position are comparable where it is the same; "" for a task's own."""
+        """The meaning of a position: losses per position are comparable where it is the same; "" for a task's own."""
         return ""
 
     @property
@@ -161,7 +161,7 @@ class Task(ABC):
 
     @property
     def interface(self) -> Interface:
-        """What goes into a model and what is asked of it: symbols and the next symbol, unless a task says otherwise."""
+        """Inputs and answers of a model: symbols and the next symbol, unless a task says otherwise."""
         return Interface(self.vocab_size)
 
     @abstractmethod
@@ -169,7 +169,7 @@ class Task(ABC):
         """Training batch number `step` under the data seed `seed`: a pure function of both, in any order or process."""
 
     def crowded_batch(self) -> str | None:
-        """Why a training batch is larger than what it is drawn from, and what fits; None where it is not."""
+        """The reason why a training batch is larger than its source, and a size that fits; None where it is not."""
         return None
 
     @abstractmethod
@@ -193,7 +193,7 @@ class Task(ABC):
         """SHA-256 (hex) of the data that the settings name; the same in every process."""
 
     def vocabulary(self) -> str | None:
-        """What is needed to write as this task does, without its data: a file that trials keep.
+        """The state that writes as this task does, without its data: a file that trials keep.
 
         Another task can learn from it (task/tokeniser=trained), and a trained model can write by it.
 

@@ -27,7 +27,7 @@ def guessing_loss(interface: Interface) -> float:
 
 
 def count_targets(targets: Tensor, size: int) -> Tensor:
-    """How often each of `size` answers is the right one, float64 [size]."""
+    """The number of times that each of `size` answers is the right one, float64 [size]."""
     return torch.bincount(targets[target_mask(targets)], minlength=size).double()
 
 

@@ -52,7 +52,7 @@ class Corpus:
         return values[first:last]
 
     def begins(self, name: Split) -> NDArray[np.int64]:
-        """Where the documents of a split begin in `split(name)`, and at last where it ends [d+1]."""
+        """The starts of the documents of a split in `split(name)`, and at last where it ends [d+1]."""
         first, last = _bounds(self.documents, name)
         return np.asarray(self.offsets[first : last + 1]) - self.offsets[first]
 

@@ -51,7 +51,7 @@ class MaskedTask(TextTask):
         super().__init__(**settings)
 
     def hide(self, ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """What the model sees of `ids` [B,T], and the targets: the chosen tokens, elsewhere IGNORE."""
+        """The inputs that the model sees of `ids` [B,T], and the targets: the chosen tokens, elsewhere IGNORE."""
         learned = self.corpus.learned
         text = ids >= learned.special
         if learned.unknown is not None:

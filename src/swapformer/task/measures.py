@@ -1,4 +1,4 @@
-"""What is measured of answers that are symbols or classes, from sums over sequences, and which way is better."""
+"""Measures of answers that are symbols or classes, from sums over sequences, and which way is better."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ SEQUENCE_DIRECTIONS: dict[str, Direction] = {
 
 
 def directions_of(names: Iterable[str]) -> dict[str, Direction]:
-    """Which way each of the named measures is better; standard errors have no direction."""
+    """The good direction of each of the named measures; standard errors have no direction."""
     return {name: SEQUENCE_DIRECTIONS[name] for name in names if name in SEQUENCE_DIRECTIONS}
 
 

@@ -112,7 +112,7 @@ class MaskedNSP(MaskedTask):
 
 
 class SegmentPairs(NamedTuple):
-    """Where pairs lie in a split, [B] each.
+    """The places of pairs in a split, [B] each.
 
     First segments are the `length` tokens up to `end`, second ones the `more` tokens from `start` on.
     """

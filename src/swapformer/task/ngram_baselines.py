@@ -74,7 +74,7 @@ class NgramCounts:
 
 
 class _Runs:
-    """How often each run of one length occurs; a run is the number that its tokens write in base V."""
+    """The count of each run of one length; a run is the number that its tokens write in base V."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -132,7 +132,7 @@ class NgramBaselines:
         self._leading_to = lru_cache(_KEPT)(lambda after: _logarithm(self._counts.leading_to(after)))
 
     def answer(self, kind: str, batch: Batch) -> Tensor:
-        """What a baseline answers to a batch."""
+        """The answers of a baseline to a batch."""
         found = torch.zeros(*batch.targets.shape, self._counts.size)
         most = 1 if kind == "both" else NAMES.index(kind)
         for row, position in (batch.targets != IGNORE).nonzero().tolist():

@@ -91,7 +91,7 @@ def seasons(
     noise: float,
     series: int,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Where events are announced [n], and the values [n] of the series that `Seasons` describes."""
+    """The places where events are announced [n], and the values [n] of the series that `Seasons` describes."""
 
     def draws(name: str) -> NDArray[np.float64]:
         generator = stream("seasons", series, name)

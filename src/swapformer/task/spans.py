@@ -67,7 +67,7 @@ class Spans(BlockTask):
         return Interface(self.vocab_size, source=True)
 
     def gaps(self, length: int) -> tuple[int, int]:
-        """How many tokens of `length` are missing, and in how many spans."""
+        """The number of missing tokens of `length`, and of their spans."""
         missing = min(max(round(self.rate * length), 1), length - 1)
         return missing, min(max(round(missing / self.mean_length), 1), length - missing)
 

@@ -171,7 +171,7 @@ class Synthetic(PassesSettings, Task):
         return torch.cat(contents), torch.cat(counts)
 
     def training_items(self, length: int) -> int | None:
-        """How many different items of a length training has; None where there are many."""
+        """The number of different items of a length that training has; None where there are many."""
         return self.splits.training_items.get(length)
 
     def crowded_batch(self) -> str | None:

@@ -147,7 +147,7 @@ class TextTask(TokenisedTask):
 
     @cached_property
     def begins(self) -> dict[Split, NDArray[np.int64]]:
-        """Where the documents of each split begin, and where the last one ends."""
+        """The starts of the documents of each split, and the end of the last one."""
         return {name: self.corpus.begins(name) for name in SPLITS}
 
     def windows(self, split: Split, starts: Tensor, length: int) -> Tensor:
@@ -169,7 +169,7 @@ class TextTask(TokenisedTask):
         return torch.from_numpy(np.searchsorted(self.begins[split], at.numpy(), side="right") - 1)
 
     def region_starts(self, split: Split, length: int) -> Tensor:
-        """Where the whole regions of a split begin, in a fixed shuffled order."""
+        """The starts of the whole regions of a split, in a fixed shuffled order."""
         count = (len(self.ids[split]) - self.lookahead) // length
         return torch.randperm(count, generator=stream("text", split)) * length
 
@@ -213,7 +213,7 @@ class BlockTask(TextTask):
         return self.batch(split, starts[index], length, stream(self.evaluation_stream, split, name, index))
 
     def block_starts(self, split: Split, lengths: Mapping[str, int]) -> dict[str, Sequence[Tensor]]:
-        """Where the blocks of evaluation begin, batch by batch, for each set with the length of its blocks.
+        """The starts of the blocks of evaluation, batch by batch, for each set with the length of its blocks.
 
         A split is cut into regions as long as the longest block, and gone through in a fixed shuffled order. Where each
         length divides the longest, and the longest a batch, the n-th batches of all sets are the very same text.

@@ -1,4 +1,4 @@
-"""What is measured of answers that are values, from sums over sequences, and which way is better."""
+"""Measures of answers that are values, from sums over sequences, and which way is better."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ def _skill(lag: int, rows: ValueSums) -> Tensor:
 
 
 def baseline_directions(season: int | None) -> dict[str, Direction]:
-    """Which way each of the baselines' numbers is better: a large error of theirs is an easy victory."""
+    """The good direction of each of the baselines' numbers: a large error of theirs is an easy victory."""
     return {name: "higher" if name.endswith("skill") else "lower" for name in baselines(season)}

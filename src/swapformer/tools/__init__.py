@@ -1,1 +1,1 @@
-"""The commands of `swapformer` beside train, study, report and list: a module or package for each."""
+"""The commands of `swapformer` other than train, study, report and list: a module or package for each."""

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def question(options: argparse.Namespace) -> Question:
-    """What the command line, and the file that --claims names, ask."""
+    """The settings of the command line, and of the file that --claims names."""
     raw: Any = read_yaml(options.claims) if options.claims else {}
     metrics = raw.get("metrics", {}) if isinstance(raw, Mapping) else None
     if not isinstance(metrics, list | Mapping) or not raw.keys() <= set(_CLAIM_KEYS):

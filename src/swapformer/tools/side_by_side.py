@@ -25,7 +25,7 @@ Run = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one study: exit status, what it printed, and whether it was interrupted."""
+    """The outcome of one study: exit status, what it printed, and whether it was interrupted."""
 
     name: str
     status: int

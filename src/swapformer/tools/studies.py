@@ -31,7 +31,7 @@ _PLUGINS = ("hydra.launcher", "hydra.sweeper")
 
 @dataclass(frozen=True)
 class Output:
-    """Where a command's results go: also beside the study file, as JSON, with tracebacks of errors.
+    """The destinations of a command's results: also beside the study file, as JSON, with tracebacks of errors.
 
     `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper. `studies`: how
     many studies of a folder run at a time. `report`: whether a study's page and figures are written;
@@ -277,7 +277,7 @@ def _in_turn(studies: Mapping[str, Path], run: Callable[[Path], None], output: O
 
 
 def show_result(found: StudyResult, as_json: bool) -> None:
-    """Print what a study came to: its report, or without one how its trials ended."""
+    """Print the results of a study: its report, or without one how its trials ended."""
     if found.built is None:
         _show_statuses(found.to_json(), as_json)
     else:

@@ -1,4 +1,4 @@
-"""From a resolved configuration to the task and the model that it names."""
+"""Builds the task and the model of a resolved configuration."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rebuild_task(config: Config) -> Task:
 
 
 def factory(node: Config) -> partial[Any]:
-    """What Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
+    """The object that Hydra's `instantiate` makes of a part's node, but faster; parts within it are factories too."""
     if not node.get("_partial_"):
         raise UsageError(
             f"a part's node needs `_partial_: true`, but that of {node['_target_']} lacks it; see its YAML"
@@ -151,7 +151,7 @@ def build_model(config: Config, asked: Interface | int) -> Topology:
 
 
 def scaling(config: Config, asked: Interface | int) -> dict[str, Factors]:
-    """By which factors start, rate and ε of each parameter follow the model's sizes; empty with optim.scaling=none."""
+    """The factors by which start, rate and ε of parameters follow the model's sizes; empty with optim.scaling=none."""
     optim = config.get("optim", {})
     if optim.get("scaling", "none") == "none":
         return {}

@@ -37,7 +37,7 @@ class WeightAverage(Callback, ABC):
         self._newest: dict[str, Tensor] = {}
 
     def problems(self, config: Mapping[str, Any]) -> Iterator[str]:
-        """Why a trial cannot have this average: it needs a training of enough evaluations, and whole weights."""
+        """The reasons why a trial cannot have this average: it needs enough evaluations, and whole weights."""
         name, steps, every = type(self).__name__, config["budget"]["steps"], config["eval"]["every"]
         if steps == 0:
             yield f"{name} averages the weights of a training, but there is none; use callbacks=none."

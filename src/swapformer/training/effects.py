@@ -1,4 +1,4 @@
-"""What the settings of a trial do to its training, observed before it runs.
+"""The effects of a trial's settings on its training, observed before it runs.
 
 Two configurations with equal effects train the same model: their differences are settings that do nothing here. How a
 trial is computed (device, precision, kernel) is left out, so that everything can be observed on the CPU.
@@ -97,7 +97,7 @@ STAGES: tuple[Callable[[Config, Task], str], ...] = (stated, updates, first_look
 
 @contextmanager
 def _module(config: Config, task: Task) -> Iterator[TrialModule]:
-    """What would be trained, on the CPU, in one thread, in which sums have one order."""
+    """The model and task that would be trained, on the CPU, in one thread, in which sums have one order."""
     from swapformer.training.module import TrialModule  # late: it brings Lightning
 
     config = {**config, "model": _with_one_kernel(config["model"]), "trainer": {**config["trainer"], "compile": False}}
@@ -132,7 +132,7 @@ def _train_on(module: TrialModule, tokens: int) -> tuple[Batch, Tensor]:
 
 
 def _behaviour(module: TrialModule, noise: float) -> Iterator[Any]:
-    """What a model with noise on its weights sees, learns and answers."""
+    """The inputs, gradients and answers of a model with noise on its weights."""
     model = module.model
     _disturb(model, noise)
     model.zero_grad()

@@ -19,7 +19,7 @@ from swapformer.training.trainer import suppress_advice
 
 @dataclass(frozen=True)
 class PositionShift:
-    """What encodings are told instead of a token's position p: `offset` + `stride` · p. The order stays as it is."""
+    """The positions that encodings get instead of a token's p: `offset` + `stride` · p. The order stays as it is."""
 
     offset: int = 0
     stride: int = 1

@@ -37,7 +37,7 @@ Status = Literal["finished", "diverged", "interrupted", "killed"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended.
+    """The end of a training.
 
     Attributes:
         status: finished, diverged or interrupted; killed where a process of several died or hung.
@@ -183,12 +183,12 @@ def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
 
 
 def _asked(module: TrialModule) -> dict[str, Tensor]:
-    """How often each answer was the right one in the final evaluation, by evaluation set; none of values."""
+    """Counts of the right answers in the final evaluation, by evaluation set; none of values."""
     return {name: digest.asked for name, digest in module.digests.items() if digest.asked is not None}
 
 
 def _infinite_metrics(results: Mapping[str, float]) -> Iterator[str]:
-    """What a record leaves out, in words."""
+    """The metrics that a record leaves out, in words."""
     for name, value in results.items():
         if not math.isfinite(value):
             yield f"{name} is {value}: it counts as lost"

@@ -1,4 +1,4 @@
-"""What a model is given of a batch, and the loss of its answers."""
+"""The inputs of a model from a batch, and the loss of its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from swapformer.task.base import IGNORE, Batch, Sequences, target_mask
 
 
 def tokens_of(sequences: Sequences) -> Tokens:
-    """Tokens: what a model needs to know of sequences besides their inputs."""
+    """Tokens: the facts that a model needs about sequences, other than their inputs."""
     return Tokens.of(
         sequences.inputs.shape[1],
         device=sequences.inputs.device,

@@ -254,7 +254,7 @@ def compiled(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callab
 
 
 def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
-    """What is another number when a batch is cut into parts: means over tokens that enter it in another way than added.
+    """Quantities that change when a batch is cut into parts: means over tokens that enter it in another way than added.
 
     The loss of the task is that of the whole batch however it is cut.
     """
@@ -268,6 +268,6 @@ def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
 
 
 def notes_on_kernels(model: nn.Module) -> list[str]:
-    """What kernels leave out on a GPU, such as the saving of a pattern."""
+    """The savings that kernels leave out on a GPU, such as that of a pattern."""
     parts: list[Any] = [part for part in model.modules() if isinstance(getattr(part, "plan", None), AttentionPlan)]
     return sorted({lost for part in parts if (lost := part.kernel.loses_on_gpu(part.plan))})

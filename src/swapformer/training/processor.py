@@ -1,4 +1,4 @@
-"""What this machine's processor computes by instructions of its own: bfloat16, or not."""
+"""The operations for which this machine's processor has instructions: bfloat16, or not."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ VECTORS = (Role.TOKEN_EMBEDDING, Role.SEGMENT_EMBEDDING, Role.POSITION_EMBEDDING
 
 @dataclass(frozen=True)
 class Factors:
-    """What a parameter's start, as the present scheme draws it, its learning rate and Adam's ε are multiplied with."""
+    """The factors of a parameter's start, as the present scheme draws it, of its learning rate and of Adam's ε."""
 
     start: float = 1.0
     rate: float = 1.0

@@ -116,7 +116,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, count: int, stop: Stop
 
 
 def joint_report(folder: Path, count: int, status: int | None, stopped: str | None) -> Report:
-    """What the ranks came to together.
+    """The joint result of the ranks.
 
     A rank that died of a signal is the cause of what happened to the others, unless torchrun sent it; else the first
     error is; else rank 0's report counts, if all ranks have one.

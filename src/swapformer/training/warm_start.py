@@ -23,7 +23,7 @@ _SEGMENTS = "segments.weight"
 
 @dataclass(frozen=True)
 class WeightMatch:
-    """Which weights of a source a model takes.
+    """The weights of a source that a model takes.
 
     Attributes:
         loaded: tensors that both have.
@@ -97,7 +97,7 @@ def load_initial_weights(model: nn.Module, task: Task, config: Mapping[str, Any]
 
 
 def _misfits(names: Sequence[str], held: Mapping[str, torch.Size], wanted: Mapping[str, torch.Size]) -> Iterator[str]:
-    """What is missing or of another shape, and what to do."""
+    """The tensors that are missing or have another shape, and what to do."""
     if missing := [name for name in names if name not in held]:
         yield f"it lacks {_names(missing)}; name what shall start fresh in init_fresh"
     other = [f"{name} is {list(held[name])} there and {list(wanted[name])} here" for name in names if name in held]

@@ -66,7 +66,7 @@ class Attention(Tapped, ABC):
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor: ...
 
     def weights(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor | None:
-        """What `hook_pattern` shows of a forward, [B, H, Q, K]; None for one that has no such place."""
+        """The weights that `hook_pattern` shows of a forward, [B, H, Q, K]; None for one that has no such place."""
         if "hook_pattern" not in self.places:
             return None
         with record(self, "hook_pattern") as seen:
@@ -74,7 +74,7 @@ class Attention(Tapped, ABC):
         return seen["hook_pattern"]
 
     def refuses(self, position: Position) -> str | None:
-        """Why this attention cannot work with such a position encoding, and what would; None if it can."""
+        """The reason why this attention cannot work with such a position encoding, and what would; None if it can."""
         if self.scoreless is None or not (position.has_bias or position.has_scores):
             return None
         return (

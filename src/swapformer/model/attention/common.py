@@ -1,4 +1,4 @@
-"""What several attentions share: heads split, projections, patterns refused, cached keys, documents told apart."""
+"""Code that several attentions share: heads split, projections, patterns refused, cached keys, documents told apart."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def require_causal(pattern: Pattern, name: str) -> None:
 
 
 def cached_positions(pattern: Pattern, position: Position) -> int | None:
-    """How many of the last positions later queries may need, under a pattern and an encoding; None for all."""
+    """The number of last positions that later queries may need, under a pattern and an encoding; None for all."""
     reach = pattern.reach
     bounded = math.isfinite(reach.before) and not reach.landmarks and position.pairwise
     return int(reach.before) + 1 if bounded else None

@@ -27,7 +27,7 @@ _CHUNK = 64
 
 @dataclass(frozen=True)
 class StateUpdates:
-    """What each token does to the state, and how it reads it.
+    """The effect of each token on the state, and its reading of the state.
 
     Attributes:
         q, k: [B, H, T, E].

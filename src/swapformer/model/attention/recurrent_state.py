@@ -18,7 +18,7 @@ from swapformer.model.tokens import Tokens
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """What a recurrent attention stores of the tokens that it has read.
+    """The memory of a recurrent attention of the tokens that it has read.
 
     Attributes:
         state: S, [B, H, E, V], in float32 or wider.
@@ -36,7 +36,7 @@ class RecurrentState:
         return None if cached is None else cls(cached[0], cached[1], cached[2] if len(cached) == 3 else None)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """What a cache stores: tensors with a row for each sequence."""
+        """The content of a cache: tensors with a row for each sequence."""
         rows = (self.state, self.recent)
         return rows if self.document is None else (*rows, self.document.expand(len(self.state), -1))
 
@@ -79,7 +79,7 @@ class RecurrentInputs:
         return cls(q, k, v, last, tokens.document[:, -1:], fresh, state)
 
     def after(self, state: Tensor) -> RecurrentState:
-        """What to store, with the state after these tokens."""
+        """The content to store, with the state after these tokens."""
         return RecurrentState(state, self.recent, self.document)
 
 

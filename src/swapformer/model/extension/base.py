@@ -58,15 +58,15 @@ class Extension:
         return {}
 
     def project(self, projected: Projected, context: Context, *, crosses: bool) -> Projected:
-        """What takes the place of queries, keys and values; `crosses` where keys are another sequence's."""
+        """The replacements of queries, keys and values; `crosses` where keys are another sequence's."""
         return projected
 
     def values(self, v: Tensor, context: Context) -> Tensor:
-        """What takes the place of the new values v [B, G, T, V]."""
+        """The replacement of the new values v [B, G, T, V]."""
         return v
 
     def heads(self, heads: Tensor) -> Tensor:
-        """What takes the place of the heads' outputs [B, H, Q, V]."""
+        """The replacement of the heads' outputs [B, H, Q, V]."""
         return heads
 
     def loss(self, heads: Tensor, weights: Callable[[], Tensor], context: Context, *, crosses: bool) -> Tensor | None:

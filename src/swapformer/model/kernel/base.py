@@ -34,11 +34,11 @@ class Kernel(ABC):
     accelerator: str | None = None
 
     def refuses(self, plan: AttentionPlan, position: Position) -> str | None:
-        """Why this kernel cannot compute such an attention; None if it can."""
+        """The reason why this kernel cannot compute such an attention; None if it can."""
         return None
 
     def loses_on_gpu(self, plan: AttentionPlan) -> str | None:
-        """What this kernel leaves out on a GPU that it does on a CPU; None if nothing."""
+        """A saving of this kernel on a CPU that it leaves out on a GPU; None if nothing."""
         return None
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Kernel(ABC):
 
 
 def beyond_fused(name: str, plan: AttentionPlan, position: Position) -> str | None:
-    """Why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, cannot compute an attention."""
+    """The reason why torch's fused softmax(scale · q·k + bias) · v, which the kernel `name` calls, does not fit."""
     if not plan.normaliser.is_softmax:
         return f"kernel {name} computes softmax only, not {type(plan.normaliser).__name__}"
     if not plan.score.is_dot:

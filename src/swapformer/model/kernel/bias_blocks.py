@@ -59,7 +59,7 @@ def _by_distance(position: Position, context: Context) -> bool:
 
 
 class BiasTerms:
-    """What is added to the logits of a block of queries: the bias, and −∞ where a key is forbidden.
+    """The terms that are added to the logits of a block of queries: the bias, and −∞ where a key is forbidden.
 
     Attributes:
         learned: the tensors that gradients of the terms go to.

@@ -39,7 +39,7 @@ class Reference(Kernel):
 
     @staticmethod
     def logits(q: Tensor, k: Tensor, plan: AttentionPlan, position: Position, context: Context) -> Tensor:
-        """What the weights are made from, [B, H, Q, K]: −∞ where a query may not attend to a key."""
+        """The logits that the weights are made from, [B, H, Q, K]: −∞ where a query may not attend to a key."""
         raw = plan.score.raw(q, k)
         if (scores := position.scores(q, k, context)) is not None:
             raw = raw + scores

@@ -120,7 +120,7 @@ def _ranked(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _support(x: Tensor, ranked: Tensor, chosen: Tensor, dim: int) -> Tensor:
-    """Which values are among as many of the largest as were chosen."""
+    """The values that are among as many of the largest as were chosen."""
     last = chosen.sum(dim, keepdim=True) - 1
     return x.detach() >= ranked.gather(dim, last)
 

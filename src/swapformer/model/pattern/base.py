@@ -69,7 +69,7 @@ class Pattern(ABC):
         """True where a query may attend to a key, bool [B|1, H|1, Q, K]; None if everything is allowed."""
 
     def pairs(self, length: int) -> int | None:
-        """How many pairs it allows in a sequence of `length` tokens in order; None where that has to be counted."""
+        """The number of pairs that it allows among `length` tokens in order; None where that has to be counted."""
         return None
 
     def __and__(self, other: Pattern) -> Pattern:

@@ -96,7 +96,7 @@ class BigBird(Pattern):
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def blocks(self, count: int, device: torch.device = HOST) -> Tensor:
-        """Which of `count` blocks may attend to which, bool [count, count]; drawn once for each count and device."""
+        """The pairs of `count` blocks that may attend, bool [count, count]; drawn once for each count and device."""
         if (count, device) not in self._drawn:
             self._drawn[count, device] = self._draw(count).to(device)
         return self._drawn[count, device]

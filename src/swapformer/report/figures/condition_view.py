@@ -96,7 +96,7 @@ def _figures(condition: str, data: FigureData, tuned: Sequence[Tuned], costs: Co
 
 
 def _probe_metrics(data: FigureData) -> list[str]:
-    """The numbers that probes measured beside the study's metrics."""
+    """The numbers that probes measured in addition to the study's metrics."""
     names = {str(name) for name in data.records.metrics["metric"] if str(name).startswith("probe/")}
     return sorted(names - set(data.records.manifest.metrics))
 

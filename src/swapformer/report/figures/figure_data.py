@@ -105,7 +105,7 @@ class FigureData:
 
     @cached_property
     def styles(self) -> dict[str, Style]:
-        """How each arm is drawn."""
+        """The style of each arm."""
         arms, axis = self.all_arms or self.evidence.arms, self.records.manifest.axis
         ordered = self.axis is not None and axis is not None and all(arm in axis.values for arm in arms)
         if ordered and axis is not None:
@@ -133,7 +133,7 @@ class FigureData:
         return found
 
     def diverged(self, arm: str) -> int:
-        """How many of the arm's trials diverged."""
+        """The number of the arm's trials that diverged."""
         return int(self.evidence.diverged[arm].sum())
 
 

@@ -83,7 +83,7 @@ def _small_panels(
 
 
 def is_separate(panels: Mapping[str, Axes]) -> bool:
-    """Whether each arm has a panel of its own."""
+    """Whether each arm has a separate panel."""
     return len(set(panels.values())) > 1
 
 
@@ -188,7 +188,7 @@ def draw_ring(axes: Axes, x: float, y: float, style: Style, size: float, edge: f
 
 
 def published_name(name: str) -> str:
-    """What a legend says of a published number."""
+    """The legend of a published number."""
     return f"{name} (published)"
 
 

@@ -77,7 +77,7 @@ def pareto_ranks(data: FigureData, metric: str, cost: CostAxis) -> dict[str, Par
 
 
 def _better(data: FigureData, metric: str, rival: str, arm: str, sign: int) -> bool:
-    """Whether the whole interval of the difference lies on the good side."""
+    """Whether the whole interval of the difference is on the good side."""
     estimate = data.evidence.mean_difference(rival, arm, metric)
     return estimate.lower(0.025) > 0 if sign > 0 else estimate.upper(0.025) < 0
 
@@ -131,7 +131,7 @@ _APART, _TOGETHER = 9.0, 36.0
 
 
 def _points_apart(arm: str, costs: Mapping[str, float]) -> float:
-    """How far to the right of its cost an arm is drawn, in points: arms of the same cost lie around it, in order."""
+    """The shift of an arm to the right of its cost, in points: arms of the same cost lie around it, in order."""
     same = [other for other, cost in costs.items() if cost == costs[arm]]
     return min(_APART, _TOGETHER / max(len(same) - 1, 1)) * (same.index(arm) - (len(same) - 1) / 2)
 

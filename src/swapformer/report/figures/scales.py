@@ -22,6 +22,6 @@ def logarithmic(axes: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
 
 
 def finite_positive(values: object) -> np.ndarray:
-    """Which numbers a logarithmic axis can show."""
+    """The numbers that a logarithmic axis can show."""
     found = np.asarray(values, dtype=float)
     return np.isfinite(found) & (found > 0)

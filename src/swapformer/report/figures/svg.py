@@ -203,7 +203,7 @@ def also_as(formats: Sequence[str]) -> Iterator[dict[str, dict[str, bytes]]]:
 
 
 def _draw_also(figure: Figure, text: str) -> None:
-    """The figure in the formats that were asked for beside its SVG."""
+    """The figure in the formats that were asked for in addition to SVG."""
     formats, drawn = _ALSO.get()
     for kind in formats:
         buffer = io.BytesIO()
@@ -236,7 +236,7 @@ def _compact(svg: str) -> str:
 
 
 def inline(svg: str, prefix: str, variables: Mapping[str, tuple[str, str, str]], description: str) -> str:
-    """The SVG as it stands in a page: without prolog, with its own ids, in colours that follow the page's theme."""
+    """The SVG as a page embeds it: without prolog, with its own ids, in colours that follow the page's theme."""
     body = svg[svg.index("<svg ") :]
     # The title would be a tooltip over the whole figure, and the style would reach the whole page.
     body = re.sub(r"<(metadata|title|style)\b.*?</\1>", "", body, flags=re.DOTALL)

@@ -30,7 +30,7 @@ class _Marks:
     ends: tuple[tuple[float, float], ...]
 
     def told(self) -> range | list[int]:
-        """Which marks a page tells: of very many, evenly chosen ones, which are more than a screen can part."""
+        """The marks that get a tooltip: of very many, evenly chosen ones, which are more than a screen can part."""
         count = len(self.x)
         return range(count) if count <= _MOST else [round(i * (count - 1) / (_MOST - 1)) for i in range(_MOST)]
 
@@ -66,7 +66,7 @@ class Tooltips:
             self._marks.append(_Marks(arm, style.key, axes, xs, ys, texts, ats if any(ats) else (), both))
 
     def to_csv(self) -> str:
-        """What was plotted as a table: arm, coordinates, names, and the ends of intervals where they were given."""
+        """The plotted data as a table: arm, coordinates, names, and the ends of intervals where they were given."""
         header = ("arm", "at", "x", "y", "low", "high", "says")
         rows = (
             (marks.arm, name, x, y, *ends, text)

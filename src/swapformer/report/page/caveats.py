@@ -29,7 +29,7 @@ LONGEST_REMARK = 300
 
 
 def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
-    """How the study came to its verdicts: what differences are worth, looks, tuning."""
+    """The way from the trials to the verdicts: what differences are worth, looks, tuning."""
     manifest = records.manifest
     verdicts = [verdict for view in views for verdict in view.verdicts]
     found = []
@@ -51,7 +51,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
 
 
 def exchange(views: Sequence[View]) -> list[str]:
-    """What differences in a loss are worth in steps of the baseline, condition by condition."""
+    """The worth of differences in a loss in steps of the baseline, condition by condition."""
     found = []
     for view in views:
         where = f"With {view.condition}: " if view.condition else ""
@@ -60,7 +60,7 @@ def exchange(views: Sequence[View]) -> list[str]:
 
 
 def ladder_sentences(views: Sequence[View], timed: bool = False) -> list[str]:
-    """What a ladder shows: laws, speed-ups, how they go with size, and how its rungs would have decided.
+    """The findings of a ladder: laws, speed-ups, how they go with size, and how its rungs would have decided.
 
     `timed`: speed-ups by seconds too, where steps were timed with the machine to themselves; they are of one machine,
     so that no file of results that is published has them.
@@ -79,7 +79,7 @@ def ladder_sentences(views: Sequence[View], timed: bool = False) -> list[str]:
 
 
 def caveats(records: Records, views: Sequence[View]) -> list[str]:
-    """What a reader must know before believing the numbers."""
+    """Everything that a reader must know before believing the numbers."""
     found = []
     rows = [row for view in views for row in view.rows]
     verdicts = [verdict for view in views for verdict in view.verdicts]
@@ -156,7 +156,7 @@ def _survivors(view: View, arm: str, metric: str) -> bool:
 
 
 def evaluation_caveats(views: Sequence[View]) -> list[str]:
-    """Where an arm was evaluated on other data than the baseline that it is compared with."""
+    """Arms that were evaluated on other data than the baseline that they are compared with."""
     about: dict[tuple[str, str, str], list[str]] = {}
     for view in views:
         evidence, baseline = view.data.evidence, view.data.records.manifest.baseline
@@ -199,7 +199,7 @@ def _same_models(records: Records, views: Sequence[View]) -> list[str]:
 
 
 def _evaluation_sets(records: Records) -> str:
-    """What is known of the sets that arms were evaluated on, in words."""
+    """A description of the sets that arms were evaluated on."""
     finished = int((records.cells["status"] == "finished").sum())
     if len(records.evaluations) < finished:
         return "each trial's evaluation set is fixed (some trials do not say of which data it is)"
@@ -213,7 +213,7 @@ def _evaluation_sets(records: Records) -> str:
 
 
 def _unmeasured(views: Sequence[View]) -> list[str]:
-    """Where trials finished without a finite value of a metric that others have."""
+    """Trials that finished without a finite value of a metric that others have."""
     about: dict[str, list[str]] = {}
     for view in views:
         evidence = view.data.evidence
@@ -229,7 +229,7 @@ def _unmeasured(views: Sequence[View]) -> list[str]:
 
 
 def _cut_off(views: Sequence[View]) -> list[str]:
-    """Which times to a target are cut off, arm by arm."""
+    """The times to a target that are cut off, arm by arm."""
     found = []
     for view in views:
         evidence = view.data.evidence
@@ -272,7 +272,7 @@ def is_measured(records: Records) -> bool:
 
 
 def _fairness(records: Records) -> list[str]:
-    """Where a comparison may be less fair than it looks."""
+    """Comparisons that may be less fair than they look."""
     manifest = records.manifest
     chosen = manifest.tuning.chosen if manifest.tuning else ()
     found = []
@@ -330,7 +330,7 @@ def _fairness(records: Records) -> list[str]:
 
 
 def _older(records: Records) -> list[str]:
-    """Findings of probes that stand in the store in the form of an older version."""
+    """Findings of probes that the store has in the form of an older version."""
     if not records.older:
         return []
     trials = ", ".join(f"{cut(probe, 40)} of {count} trials" for probe, count in sorted(records.older.items()))
@@ -341,7 +341,7 @@ def _older(records: Records) -> list[str]:
 
 
 def _remarks(records: Records) -> list[str]:
-    """What the records of trials say besides: each remark once, with the arms that it is about."""
+    """Further remarks in the records of trials: each remark once, with the arms that it is about."""
     about: dict[str, list[str]] = {}
     for (condition, arm, _), remarks in records.remarks.items():
         for remark in remarks:
@@ -356,7 +356,7 @@ def _remarks(records: Records) -> list[str]:
 
 
 def _origins(records: Records) -> list[str]:
-    """Where trials come from several environments or commits, or from an uncommitted tree."""
+    """Trials from several environments or commits, or from an uncommitted tree."""
     classes, commits = (sorted({x for x in records.cells[name] if x}) for name in ("environment", "commit"))
     found = []
     if len(classes) > 1:

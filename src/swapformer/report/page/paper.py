@@ -1,4 +1,4 @@
-"""What a paper needs of a report: tables as LaTeX with booktabs, and a paragraph for its methods section."""
+"""The parts of a report that a paper needs: tables as LaTeX with booktabs, and a paragraph for its methods section."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _table(columns: str, heads: Sequence[str], rows: Sequence[Sequence[str]], ca
 
 
 def methods_text(records: Records, views: Sequence[View]) -> str:
-    """How to describe the study in a methods section: arms, training, seeds, tuning, matching, statistics, software."""
+    """The study for a methods section: arms, training, seeds, tuning, matching, statistics, software."""
     manifest = records.manifest
     verdicts = [verdict for view in views for verdict in view.verdicts]
     return " ".join(

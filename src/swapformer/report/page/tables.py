@@ -69,5 +69,5 @@ def arrow(direction: str | None) -> str:
 
 
 def cell(text: str) -> str:
-    """A text as it stands in a cell of a Markdown table."""
+    """A text, escaped for a cell of a Markdown table."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

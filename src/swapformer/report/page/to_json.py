@@ -86,7 +86,7 @@ def tuned_dict(tuned: Tuned) -> dict[str, Any]:
 
 
 def fairness_dict(fairness: ArmDifference) -> dict[str, Any]:
-    """How one arm in one condition differs from the baseline."""
+    """The difference of one arm in one condition to the baseline."""
     plain = asdict(fairness) | {"flops": finite(fairness.flops)}
     return plain | {"mismatch": fairness.match.mismatch if fairness.match else None}
 

@@ -25,7 +25,7 @@ def contrast_text(contrast: Contrast) -> str:
 
 
 def name_text(contrast: Contrast) -> str:
-    """What was estimated: `h1 − h8`."""
+    """The estimated quantity: `h1 − h8`."""
     return f"{contrast.arm} − {contrast.than}" if contrast.than else contrast.arm
 
 
@@ -48,7 +48,7 @@ def difference_text(contrast: Contrast) -> str:
 
 
 def items_text(verdicts: Sequence[Verdict]) -> str:
-    """What is not known of other text; empty where it is known of every verdict that could tell."""
+    """A sentence where nothing is known of other text; empty where it is known of every verdict that could tell."""
     decided = [v for v in verdicts if v.outcome != "undecided" and v.claim.of_values and not v.claim.exact]
     if not decided or any(each.elsewhere for each in decided):
         return ""
@@ -56,7 +56,7 @@ def items_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def error_text(errors: Sequence[float], claims: int) -> str:
-    """How often verdicts like a study's are wrong, over its looks, which took these errors; empty without claims."""
+    """The share of studies with a wrong verdict, over all looks, which took these errors; empty without claims."""
     if not claims:
         return ""
     together = f"all {claims} claims together" if claims > 1 else "for its one claim"
@@ -82,7 +82,7 @@ def ends_text(verdict: Verdict) -> str:
 
 
 def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
-    """What the table of results shows in a cell."""
+    """The explanation of the cells of a table of results."""
     summaries = [one for row in rows for one in row.summaries.values()]
     apart = list(dict.fromkeys(one.arm for one in summaries if one.paired is not None and not one.paired.paired))
     how = "paired by seed" + (f" (unpaired: {number_format.listed(apart)}, which share none)" if apart else "")
@@ -104,7 +104,7 @@ MOST_SAID = 4
 
 
 def headline(claims: Sequence[GridVerdict]) -> list[tuple[str, str]]:
-    """What a study found in plain words: `Found` → `a; b; and 3 more`.
+    """The findings of a study in plain words: `Found` → `a; b; and 3 more`.
 
     Of a refuted claim about two arms it is what holds in its place, so that nobody has to turn a claim round.
     """
@@ -120,7 +120,7 @@ def headline(claims: Sequence[GridVerdict]) -> list[tuple[str, str]]:
 
 
 def _instead(found: GridVerdict) -> str:
-    """What holds in place of a refuted claim about two arms: `mine is better than base, by 0.18`; empty for others."""
+    """The finding that replaces a refuted claim about two arms, `mine is better by 0.18`; empty for others."""
     verdicts = list(found.verdicts.values())
     if len(verdicts) != 1 or len(verdicts[0].contrasts) != 1 or not found.claim.of_means:
         return ""
@@ -134,7 +134,7 @@ def _instead(found: GridVerdict) -> str:
 
 
 def found_text(verdict: Verdict) -> str:
-    """What decides a claim, or leaves it open, in one sentence: `by at least 0.30 (claimed: 0.05)`.
+    """The reason why a claim is decided or open, in one sentence: `by at least 0.30 (claimed: 0.05)`.
 
     The limits are those of the verdict, whose error all claims of a study share; intervals elsewhere are 95 % ones.
     """
@@ -196,7 +196,7 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
 
 
 def refuted_text(verdict: Verdict) -> str:
-    """What the refutation of a claim about two arms means: `not better by 0.01`, or the opposite; empty for others."""
+    """The meaning of a refuted claim about two arms: `not better by 0.01`, or the opposite; empty for others."""
     claim = verdict.claim
     if not claim.opposite or len(verdict.contrasts) != 1 or verdict.outcome != "refuted":
         return ""
@@ -208,13 +208,13 @@ def refuted_text(verdict: Verdict) -> str:
 
 
 def _is_opposite(contrast: Contrast) -> bool:
-    """Whether a difference surely lies on the other side of 0 than a claim with one edge says."""
+    """Whether a difference is surely on the other side of 0 than a claim with one edge says."""
     above = math.isinf(contrast.region[1])  # the claim holds above an edge
     return contrast.upper < 0 if above else contrast.lower > 0
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Why the verdict is what it is, and what would change it."""
+    """The reason for a verdict, and what would change it."""
     if verdict.claim.withdrawn:
         return f"Withdrawn: {verdict.claim.withdrawn}."
     if not verdict.contrasts:
@@ -233,7 +233,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def _needs_text(verdict: Verdict) -> str:
-    """What would decide an undecided claim."""
+    """A sentence on what would decide an undecided claim."""
     undecided = [c for c in verdict.contrasts if c.outcome == "undecided"]
     if same := [c for c in undecided if isinstance(c.estimate, SameModelEstimate)]:
         who = f"{same[0].arm} and {same[0].than}" if same[0].than else f"arms of {same[0].arm}"
@@ -245,12 +245,13 @@ def _needs_text(verdict: Verdict) -> str:
     if verdict.needed is not None:
         return seeds_text(verdict.needed)
     if any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):
-        return "a mean cannot speak for trials that were lost, or never came to the target; claim `diverges` or `reaches` instead"
+        lost = "trials that were lost, or never came to the target"
+        return f"a mean cannot speak for {lost}; claim `diverges` or `reaches` instead"
     return "no number of seeds of this kind would decide"
 
 
 def seeds_text(needed: SeedRange) -> str:
-    """How many seeds would decide a claim."""
+    """A sentence on the number of seeds that would decide a claim."""
     low, high = needed.low, needed.high
     if low is None:
         return "more than 1000 seeds would be needed"

@@ -114,7 +114,7 @@ def trend_estimate(taus: FloatArray, scores: FloatArray, arms: int) -> Estimate:
 
 
 def _insertion(places: int, theta: float) -> FloatArray:
-    """How many of the arms before it the next arm is on the wrong side of: P(0 … places - 1)."""
+    """The number of earlier arms that the next arm is on the wrong side of: P(0 … places - 1)."""
     weights = -theta * np.arange(places)
     law = np.exp(weights - weights.max())
     return np.asarray(law / law.sum())

@@ -19,7 +19,7 @@ RANGES = ("above", "below", "between")
 class Term:
     """One summand of a contrast: a weight times the mean of an arm in a metric; `condition` is empty for “in each”.
 
-    `place`: where it lies on the axis of an optimum.
+    `place`: its position on the axis of an optimum.
     """
 
     weight: float
@@ -209,7 +209,7 @@ class Fields:
 
 
 def _number(text: str) -> object:
-    """The number that a text stands for, as 1e-3 and 0.001 do; else something that equals nothing."""
+    """The number that a text spells, as 1e-3 and 0.001 do; else something that equals nothing."""
     try:
         return float(text)
     except ValueError:

@@ -106,12 +106,12 @@ class Claim(ABC):
 
     @abstractmethod
     def estimates(self, evidence: Evidence) -> Sequence[ClaimEstimate]:
-        """What is estimated, one number for each arm that the claim must hold against; none where nothing can be."""
+        """The estimates, one for each arm that the claim must hold against; empty where nothing can be estimated."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """What is estimated, in words: `2·h16 − h8`."""
+        """The estimated quantity, in words: `2·h16 − h8`."""
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -171,11 +171,11 @@ class Claim(ABC):
         return int(max((evidence.diverged[name] & evidence.lost(name, each)).sum() for each in self.metrics))
 
     def notes(self, evidence: Evidence) -> list[str]:
-        """What limits claims of this kind only."""
+        """Notes that only claims of this kind have."""
         return []
 
     def lost(self, name: str, evidence: Evidence) -> str:
-        """What becomes of the trials of an arm that came to no number."""
+        """The treatment of an arm's trials that gave no number."""
         return self.LOST
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
@@ -192,13 +192,13 @@ class Claim(ABC):
 
     @property
     def assertion(self) -> str:
-        """What exactly is claimed: `h1 is worse than h8 in val/loss, by more than 0.01`."""
+        """The exact claim: `h1 is worse than h8 in val/loss, by more than 0.01`."""
         assert self.bounds is not None, "a claim without a margin has a range"
         return f"{self.subject} {range_text(self.bounds)}"
 
     @property
     def subject(self) -> str:
-        """What a claim with a range is about: `slope of a over n in val/loss is`."""
+        """The subject of a claim with a range: `slope of a over n in val/loss is`."""
         what = "" if len(self.metrics) > 1 else f" in {self.metric}"
         return f"{self.label}{what} is"
 
@@ -209,7 +209,7 @@ class Claim(ABC):
 
     @property
     def threshold(self) -> str:
-        """What a limit is held against: `more than 0.01`."""
+        """The threshold that a limit is held against: `more than 0.01`."""
         if self.bounds is not None:
             return range_text(self.bounds)
         return f"more than {self.size if self.margin else 0}"

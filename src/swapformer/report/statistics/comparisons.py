@@ -227,7 +227,7 @@ class DivergesClaim(Claim):
         return [ClaimEstimate(other, estimate, region, estimate.limits) for other, estimate in found]
 
     def _difference(self, other: str, evidence: Evidence) -> Estimate:
-        """How much more often seeds of its arm count than another's, over the seeds that ended in both."""
+        """The difference in how often seeds of its arm count and another's, over the seeds that ended in both."""
         from swapformer.report.statistics.rates import RateEstimate  # late: claims are read without scipy
 
         both = evidence.ended(self.arm) & evidence.ended(other) & evidence.same_class(self.arm, other)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SumClaim(Claim):
-    """A number that is made of the values of several arms, metrics or conditions lies in a range."""
+    """A number computed from the values of several arms, metrics or conditions is in a range."""
 
     ORDERED: ClassVar[bool] = False
     """Whether a lost value could move the number either way."""
@@ -113,7 +113,7 @@ class SumClaim(Claim):
 
     @property
     def _of(self) -> str:
-        """What is taken over an axis."""
+        """The quantity that is taken over an axis."""
         return self.kind
 
     @property

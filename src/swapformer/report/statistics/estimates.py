@@ -240,7 +240,7 @@ class AroundEstimate(Estimate):
 
 @dataclass(frozen=True)
 class BiasedEstimate(AroundEstimate):
-    """An estimate that may lie off by up to `bias` on either side, beside its error over seeds."""
+    """An estimate that may be off by up to `bias` on either side, in addition to its error over seeds."""
 
     bias: float
 

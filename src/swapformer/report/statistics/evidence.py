@@ -89,7 +89,7 @@ class Evidence:
     unbeaten: tuple[str, ...] = ()
 
     def range_of(self, metric: str, *values: FloatArray) -> Region:
-        """What a metric can be: as the study says, or from 0 to 1 where all `values` are, as shares and rates."""
+        """The possible values of a metric: as the study says, or [0, 1] where all `values` are, as shares and rates."""
         share = all(((each >= 0) & (each <= 1)).all() for each in values)
         return self.ranges.get(metric, (0.0, 1.0) if share else UNBOUNDED)
 
@@ -217,7 +217,7 @@ class Evidence:
         return below, above
 
     def lost(self, arm: str, metric: str) -> BoolArray:
-        """The seeds whose trial came to no number: it diverged, or it finished without a finite value.
+        """The seeds whose trial gave no number: it diverged, or it finished without a finite value.
 
         What was measured before the training is there, however it ended.
         """
@@ -272,7 +272,7 @@ class Evidence:
         return tuple(seed for seed, yes in zip(self.seeds, chosen, strict=True) if yes)
 
     def ended(self, arm: str) -> BoolArray:
-        """The seeds with which trials of the arm came to an end."""
+        """The seeds with which trials of the arm ended."""
         return self.finished.get(arm, self._no_seed) | self.diverged.get(arm, self._no_seed)
 
     def same_class(self, arm: str, than: str) -> BoolArray:

@@ -1,4 +1,4 @@
-"""What a difference in a loss is worth in training steps: the baseline's exchange rate, from the end of its own curve.
+"""The worth of a difference in a loss, in training steps: the baseline's exchange rate, from the end of its own curve.
 
 In the second half of training the loss is taken to fall along a line over the logarithm of the step,
 
@@ -41,7 +41,7 @@ class ExchangeRate:
     seeds: int
 
     def steps(self, difference: float) -> tuple[float, float, float]:
-        """What a rise of the loss by `difference` is worth, as a fraction of the steps, and its limits.
+        """The worth of a rise of the loss by `difference`, as a fraction of the steps, and its limits.
 
         nan beyond the half of the training that the slope was seen in.
         """

@@ -1,4 +1,4 @@
-"""What a few seeds cannot exclude: that some seeds fail to learn, which a mean and its interval do not show."""
+"""The risk that a few seeds cannot exclude: some seeds fail to learn, which a mean does not show."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _threshold(n: int) -> float:
 
 
 def notes(claim: Claim, evidence: Evidence) -> list[str]:
-    """What is said beside a verdict on means where seeds may fail to learn: what they show, and what they exclude."""
+    """Notes on a verdict about means where seeds may fail to learn: what they show, and what they exclude."""
     found, doubtful = [], False
     for arm in claim.arms:
         values = evidence.finite_values(arm, str(claim.metric))

@@ -54,7 +54,7 @@ class ArmLadder:
 
     @property
     def seeds(self) -> int:
-        """How many seeds both have on every rung."""
+        """The number of seeds that both have on every rung."""
         return int(self.base.shape[1])
 
     @cached_property
@@ -158,7 +158,7 @@ def _at(line: tuple[float, float], computation: float) -> float:
 
 
 def course(first: tuple[float, float], last: tuple[float, float], slope: tuple[float, float]) -> str:
-    """How a speed-up goes with size, by 95 % intervals of log S at the ends and of the slope.
+    """The course of a speed-up over size, by 95 % intervals of log S at the ends and of the slope.
 
     `flips` where the ends lie surely on two sides of 1; else `grows` or `shrinks` where the slope surely does;
     `undecided` otherwise.
@@ -169,7 +169,7 @@ def course(first: tuple[float, float], last: tuple[float, float], slope: tuple[f
 
 
 def decision_accuracy(means: FloatArray) -> list[float]:
-    """How often each rung would have decided between two arms as the largest does: over all pairs of `means`
+    """The share of decisions between two arms that each rung shares with the largest: over all pairs of `means`
     [arms, rungs], the share whose difference has the same sign (Magnusson et al. 2025, arXiv 2504.11393).
 
     A pair counts where both arms have both rungs; a tie on one of them is half a decision. nan without pairs.
@@ -250,7 +250,7 @@ def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions:
 
 
 def missing_rungs(evidence: Evidence, arms: Sequence[str], metric: str, conditions: Sequence[str]) -> dict[str, str]:
-    """Of some conditions those in which an arm has no value at all, each with the arms and why."""
+    """The conditions in which an arm has no value at all, each with the arms and the reason."""
     found = {}
     for at in conditions:
         names = {who: arm_name(who, at) for who in arms}

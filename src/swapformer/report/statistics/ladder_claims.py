@@ -26,7 +26,7 @@ NEXT = "next"
 
 @dataclass(frozen=True)
 class SpeedUpClaim(SumClaim):
-    """How many times its computation another arm would need for the arm's loss, at a rung or at the next size.
+    """The factor of its computation that another arm would need for the arm's loss, at a rung or at the next size.
 
     Rungs on which an arm has no value are left out; where no law is fitted nothing is known: `notes` say so.
     """

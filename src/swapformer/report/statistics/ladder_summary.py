@@ -1,4 +1,4 @@
-"""What a report says of a ladder, metric by metric: the baseline's law, each arm's speed-up over the rungs, its course,
+"""A ladder in a report, metric by metric: the baseline's law, each arm's speed-up over the rungs, its course,
 the next size, and how often each rung would have decided as the largest."""
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def is_ladder(conditions: Mapping[str, Values]) -> bool:
 
 
 def _parallel(conditions: Mapping[str, Values]) -> list[list[str]]:
-    """The conditions that differ in size and budget alone."""
+    """The conditions that differ only in size and budget."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name, values in conditions.items():
         rest = tuple((key, value) for key, value in values.items() if key not in (RUNG, TOKENS_PER_PARAMETER))
@@ -166,7 +166,7 @@ def _summary(
 def _course(
     arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evidence, speeds: Mapping[str, float]
 ) -> ArmCourse:
-    """How an arm goes with size; limits that would flatter an arm that lost trials are open.
+    """The course of an arm over size; limits that would flatter an arm that lost trials are open.
 
     By seconds the ratio of operations, arm to baseline, gives way to that of seconds: tokens over tokens per second.
     """

@@ -1,4 +1,4 @@
-"""How much a metric of one arm varies without any change: over seeds, evaluation items and evaluations in training.
+"""The variation of a metric of one arm without any change: over seeds, evaluation items and evaluations in training.
 
     over seeds          s, the standard deviation of the final value over n seeds, with the 95 % interval of chi-squared
     over items          the root mean square of the trials' own standard errors of evaluation

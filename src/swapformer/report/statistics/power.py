@@ -1,4 +1,4 @@
-"""How many seeds a claim needs: before a study is run, and after it left a claim undecided."""
+"""The number of seeds that a claim needs: before a study is run, and after it left a claim undecided."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class _Test:
     lost: int
 
     def ahead(self, x: FloatArray) -> FloatArray:
-        """How far each outcome's score is above that of the observed one, [outcomes, x]."""
+        """The lead of each outcome's score over that of the observed one, [outcomes, x]."""
         counts, _ = _outcomes(self.n)
         gained, lost = counts[:, :1], counts[:, 1:2]
         own = _scores(self.n, np.array([[self.gained]]), np.array([[self.lost]]), x)

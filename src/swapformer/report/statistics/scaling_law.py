@@ -30,7 +30,7 @@ _COLLINEAR = 1e-3
 
 
 class Unfit(Exception):
-    """Why no law is fitted, in words."""
+    """The reason why no law is fitted, in words."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ScalingLaw:
 
 
 def is_line(sizes: FloatArray, tokens: FloatArray) -> bool:
-    """Whether log N and log D of all points lie on one line, so that one power is all that can be fitted."""
+    """Whether log N and log D of all points are on one line, so that one power is all that can be fitted."""
     if not (np.isfinite(sizes).all() and np.isfinite(tokens).all()):
         return True
     logs = np.log(np.column_stack([sizes, tokens]))

@@ -64,7 +64,7 @@ class LookPath:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """How many seeds each look had."""
+        """The number of seeds at each look."""
         counts = [len(look.trials) for look in self.looks]
         return tuple(sum(counts[: k + 1]) for k in range(len(counts)))
 
@@ -145,7 +145,7 @@ def settings_of(manifest: Manifest, arms: Collection[str]) -> frozenset[str]:
 
 
 def claims_digest(claims: Sequence[Claim]) -> str:
-    """What the claims say, whatever their wording and order, and however they are written."""
+    """A digest of the claims that does not depend on their wording, order or spelling."""
     said = [{**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)} for claim in claims]
     return digest(sorted(json.dumps(each, sort_keys=True) for each in said))
 
@@ -343,7 +343,7 @@ def undecided_arms(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
 
 
 def trials_saved(records: Records, verdicts: Sequence[Verdict]) -> int:
-    """How many trials a sequential study spared by stopping early; 0 as long as it goes on."""
+    """The number of trials that a sequential study saved by stopping early; 0 as long as it goes on."""
     looks = records.manifest.looks
     if not looks or any(_decidable(verdict) and verdict.look != looks[-1] for verdict in verdicts):
         return 0

@@ -1,4 +1,4 @@
-"""Statistics of small samples: t intervals, Holm's procedure, and what stands beside them.
+"""Statistics of small samples: t intervals, Holm's procedure, bootstrap and permutation tests.
 
 Every random procedure takes its generator; nothing here draws from global state.
 """
@@ -25,7 +25,7 @@ def t_interval(values: FloatArray, level: float = 0.95) -> tuple[float, float]:
 
 
 def prediction_interval(values: FloatArray, level: float = 0.95) -> tuple[float, float]:
-    """Where one more value of the same normal law lies with this probability: mean ± t(n - 1) · sd · √(1 + 1/n)."""
+    """The interval that holds one more value with this probability: mean ± t(n - 1) · sd · √(1 + 1/n)."""
     n = len(values)
     half = float(special.stdtrit(n - 1, 0.5 + level / 2)) * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     return float(values.mean()) - half, float(values.mean()) + half

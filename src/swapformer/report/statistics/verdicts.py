@@ -110,7 +110,7 @@ class _UnjudgedClaim:
     barred: bool = False
 
     def p(self) -> float:
-        """The smallest level at which the claim is decided, to the side that the estimates lie on."""
+        """The smallest level at which the claim is decided, to the side of the estimates."""
         if not self.estimates or self.barred:
             return 1.0
         parts = [(each.estimate, each.region) for each in self.estimates]
@@ -247,7 +247,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
 
 
 def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[str]:
-    """What is said where two arms do not have the same seeds."""
+    """Notes for two arms that do not have the same seeds."""
     if not evidence.are_unpaired(arm, other, metric):
         return [
             f"{count} seeds of {one} are left out: the other arm was not trained with them"
@@ -270,7 +270,7 @@ def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[s
 
 
 def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
-    """What is said of times to a target that trials of a claim's arms did not reach."""
+    """Notes on times to a target that trials of a claim's arms did not reach."""
     about = [(name, metric) for name in claim.names for metric in claim.metrics if metric in evidence.censored]
     if evidence.none_reached(about) or _is_constant(claim, evidence):
         return [

@@ -1,1 +1,1 @@
-"""From overrides to the resolved configuration of a trial, its checks and its identity."""
+"""Composes overrides to the resolved configuration of a trial, checks it, and gives its identity."""

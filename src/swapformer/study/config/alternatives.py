@@ -1,4 +1,4 @@
-"""Settings of a part that stand in place of each other: an expansion or a width."""
+"""Settings of a part that exclude each other: an expansion or a width."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from swapformer.targets import find
 
 
 def alternatives(node: Mapping[str, Any], setting: str) -> tuple[str, ...]:
-    """The other settings of a part's node that `setting` stands in place of, as its class states them."""
+    """The other settings of a part's node that `setting` excludes, as its class states them."""
     return tuple(other for group in _groups(node) if setting in group for other in group if other != setting)
 
 
 def require_one(node: Any, key: str) -> None:
-    """Refuse a node, or one within it, that sets two settings which stand in place of each other.
+    """Refuse a node, or one within it, that sets two settings which exclude each other.
 
     Args:
         node: of a configuration, at `key`.

@@ -68,7 +68,7 @@ def resolve(config: Mapping[str, Any], task: Task) -> dict[str, Any]:
 
 
 def of_a_step(config: Mapping[str, Any], task: Task, kind: str) -> int:
-    """What one step takes of a budget of this kind. Raises what counting operations raises."""
+    """The part of a budget of this kind that one step takes. Raises what counting operations raises."""
     return task.train_batch(config["data_seed"], 0).num_positions if kind == "tokens" else flops_of_a_step(config)
 
 
@@ -95,7 +95,7 @@ def too_short(config: Mapping[str, Any]) -> str | None:
 
 
 def lines(config: Mapping[str, Any]) -> Iterator[str]:
-    """What is worth saying of a budget before it is spent, in lines for the terminal."""
+    """Lines for the terminal about a budget, before it is spent."""
     if (counted := text(config["budget"])) is not None:
         yield counted
     if beyond := _beyond(config):

@@ -164,7 +164,7 @@ class _Changed:
             raise UsageError(f"`{self.where}` can change {', '.join(known)}, but not {quote(key)}{suggest(key, known)}")
 
     def parts(self, label: str) -> Node:
-        """What has become different, resolved."""
+        """The settings that differ, resolved."""
         parts: Node = {
             name: {key: value for key, value in changed.items() if self.config[name].get(key) != value}
             for name, changed in (("model", self.model), ("task", self.task))

@@ -40,7 +40,7 @@ _MOST = 64
 
 @contextmanager
 def composition(overrides: Sequence[str]) -> Iterator[DictConfig]:
-    """What `hydra.compose("train", overrides)` gives, not yet resolved; Hydra is initialised within. No torch.
+    """The result of `hydra.compose("train", overrides)`, not yet resolved; Hydra is initialised within. No torch.
 
     Raises:
         UsageError: for an override that is not understood.
@@ -65,14 +65,14 @@ def _require_known_folders(overrides: Sequence[str]) -> None:
 
 
 def hydra_config(name: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """What `hydra.compose` gives for a config of the search path, or of `conf` where Hydra is not initialised."""
+    """The result of `hydra.compose` for a config of the search path, or of `conf` where Hydra is not initialised."""
     ready = GlobalHydra.instance().is_initialized()
     with nullcontext() if ready else initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return compose(name, list(overrides))
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """What `hydra.compose("train", overrides)` gives, and raises; Hydra must be initialised."""
+    """The result of `hydra.compose("train", overrides)`, with its errors; Hydra must be initialised."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     repository = getattr(GlobalHydra.instance().config_loader(), "repository", None)
     if _apply is None or repository is None or any(each.is_sweep_override() or _of_hydra(each) for each in parsed):
@@ -93,7 +93,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 
 
 class _Memory:
-    """What sets of choices gave while the search path was as it is."""
+    """The results of sets of choices for the present search path."""
 
     def __init__(self) -> None:
         self.files: tuple[Any, ...] = ()

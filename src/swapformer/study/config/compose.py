@@ -122,7 +122,7 @@ def _of_trial(text: str, runs_dir: str) -> Path:
 
 
 def _load_option(slot: str, name: str) -> Config:
-    """What each slot that an option of a model slot fills holds then: an attention may bring extensions."""
+    """The content of each slot that an option of a model slot fills: an attention may bring extensions."""
     repository = GlobalHydra.instance().config_loader().repository  # type: ignore[attr-defined]
     known = repository.get_group_options(f"model/{slot}")
     if name not in known:

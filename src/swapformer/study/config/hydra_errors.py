@@ -130,7 +130,7 @@ def _refuse_values_of_groups(overrides: Sequence[str]) -> None:
 
 
 def _names_option(value: str) -> bool:
-    """Whether what stands behind the equals sign could be the name of an option, or a choice or list of them."""
+    """Whether the text after the equals sign could be the name of an option, or a choice or list of them."""
     words = [word.strip(" \"'") for word in re.split(r"[,\[\]()]", value)]
     numbers = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?|null|true|false|nan|inf", re.IGNORECASE)
     return not value.startswith("{") and not any(
@@ -148,7 +148,7 @@ def _raised_by_hydra(error: BaseException) -> bool:
 
 
 def _unreadable(error: yaml.YAMLError) -> str:
-    """What is wrong with a YAML file that Hydra has read."""
+    """The mistake in a YAML file that Hydra has read."""
     mark = getattr(error, "problem_mark", None)
     path = Path(mark.name if mark is not None else "")
     if path.is_file():

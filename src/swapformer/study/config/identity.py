@@ -105,7 +105,7 @@ def _watched(config: Mapping[str, Any]) -> Config:
 
 
 def environment_class(config: Mapping[str, Any]) -> Config:
-    """What two trials must share for their numbers to be comparable: bit by bit, or where they are times, at all."""
+    """The settings that two trials must share for their numbers to be comparable bit by bit, and times at all."""
     trainer = config["trainer"]
     return {
         "device": trainer["accelerator"],
@@ -160,7 +160,7 @@ def _text(value: object, default: Callable[[object], object] | None = None) -> s
 
 
 def _without_paths(task: Mapping[str, Any]) -> Config:
-    """The settings of a task but for where its data lie, since the data stand for them."""
+    """The settings of a task without the place of its data, which have a hash of their content."""
     return {
         key: _without_paths(value) if isinstance(value, Mapping) else value
         for key, value in task.items()

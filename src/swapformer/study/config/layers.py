@@ -16,7 +16,7 @@ Node = dict[str, Any]
 
 
 def expand_layers(model: Mapping[str, Any], load: Callable[[str, str], Node], key: str = "model.layers") -> list[Node]:
-    """What is different in each layer: one mapping per layer, or an empty list if nothing differs.
+    """The differences between layers: one mapping per layer, or an empty list if nothing differs.
 
     `model.layers` is a list of `{at, …}`, later ones winning. `at` is a layer (`3`, `-1`) or a range (`"0:2"`,
     `"::2"`), counted as Python counts. The other keys are slots with an option's name (`pattern: window`), settings of

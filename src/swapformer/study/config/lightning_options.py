@@ -59,5 +59,5 @@ GONE: Mapping[str, str] = {
 
 
 def instead_of(node: str, key: str) -> str | None:
-    """What to say in place of a key of Lightning's, or one that is gone, in a node (empty: at the top); else None."""
+    """Advice for a key of Lightning's, or one that is gone, in a node (empty: at the top); else None."""
     return {"trainer": TRAINER, "": TOP}.get(node, {}).get(key) or GONE.get(f"{node}.{key}")

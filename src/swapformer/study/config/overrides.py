@@ -11,7 +11,7 @@ from swapformer.yaml_reader import DoubledKey, parse_yaml
 
 
 def key(override: str) -> str:
-    """What an override sets: `model/position=alibi` → `model/position`, `+preset=x` → `preset`, `~a.b` → `a.b`."""
+    """The key of an override: `model/position=alibi` → `model/position`, `+preset=x` → `preset`, `~a.b` → `a.b`."""
     return override.partition("=")[0].lstrip("+~")
 
 
@@ -30,7 +30,7 @@ def values(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def merge(*layers: Sequence[str]) -> list[str]:
-    """All overrides, later layers last; of two that set the same key, the later one alone.
+    """All overrides, later layers last; of two that set the same key, only the later one.
 
     Hydra refuses two choices for one group, and a study's arm has to be able to replace what its scale says.
     """

@@ -1,4 +1,4 @@
-"""Which interpolations a configuration may use: references to its own keys, and nothing that reads the machine.
+"""The interpolations that a configuration may use: references to its own keys, and nothing that reads the machine.
 
 `${seed}` refers to a key. `${oc.env:NAME}` asks a resolver, here for a variable of the environment: in a file from
 elsewhere it would carry a secret into a trial's configuration, and from there into reports and mirrors.

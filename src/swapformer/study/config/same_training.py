@@ -32,7 +32,7 @@ def same_training(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | No
 
 
 def _effect(config: Mapping[str, Any], stage: int) -> str | None:
-    """What `STAGES[stage]` gives; None where the model cannot be run here."""
+    """The result of `STAGES[stage]`; None where the model cannot be run here."""
     key = json.dumps(config, sort_keys=True), stage
     if key not in _KNOWN:
         try:

@@ -157,7 +157,7 @@ def _rows(config: Mapping[str, Any]) -> int:
 
 
 def _most_rows(config: Mapping[str, Any]) -> int:
-    """Of a batch that is trained on, or evaluated."""
+    """The larger of the batch sizes of training and evaluation."""
     evaluated = config["task"].get("eval_batch_size")
     return max(_rows(config), evaluated if isinstance(evaluated, int) else 1)
 

@@ -65,7 +65,7 @@ class Child:
 
     @property
     def sentinels(self) -> list[int]:
-        """What becomes ready when it ends; nothing does when the fork server is gone."""
+        """The file descriptors that become ready when it ends; nothing does when the fork server is gone."""
         return [self.process.sentinel] if self._code is None else []
 
     def end(self, why: str | None = None) -> None:

@@ -43,7 +43,7 @@ class Launcher(ABC):
         check_settings(type(self), vars(self), "hydra.launcher")
 
     def slots_here(self, trials: Sequence[Trial]) -> int | None:
-        """How many of these trials would run on this machine at a time; None where they run on others."""
+        """The number of these trials that would run on this machine at a time; None where they run on others."""
         return None
 
     @abstractmethod

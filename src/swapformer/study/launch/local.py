@@ -65,7 +65,7 @@ class LocalLauncher(Launcher):
     children: list[Child] = field(default_factory=list, init=False, repr=False)
 
     def slots_here(self, trials: Sequence[Trial]) -> int:
-        """How many of these trials run at a time. Raises what `make_slots` does."""
+        """The number of these trials that run at a time. Raises what `make_slots` does."""
         return len(self._slots(trials))
 
     def _slots(self, trials: Sequence[Trial]) -> list[Slot]:

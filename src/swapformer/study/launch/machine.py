@@ -119,7 +119,7 @@ def _lock(descriptor: int, kind: int, waiting: str | None) -> None:
 
 
 def hardware(accelerator: str) -> dict[str, Any]:
-    """What times depend on beside the trial: processor, cores, memory, devices if they are used, and torch.
+    """The facts that times depend on, other than the trial: processor, cores, memory, used devices, and torch.
 
     `name` says it in words, `key` is 12 hexadecimal digits of it.
     """

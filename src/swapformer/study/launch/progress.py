@@ -78,7 +78,7 @@ class StudyProgress:
 
     @property
     def done(self) -> int:
-        """How many trials have their result."""
+        """The number of trials that have their result."""
         return self._total - len(self._pending)
 
     def tick(self, running: Sequence[Trial]) -> None:

@@ -25,7 +25,7 @@ POLL = 0.5
 
 @dataclass
 class RayLauncher(Launcher):
-    """Runs each trial as one task, which Ray does not start again: a trial that dies costs itself alone.
+    """Runs each trial as one task, which Ray does not start again: a trial that dies costs only itself.
 
     Attributes:
         slots: how many tasks are given to Ray at a time; None: all, and its resources decide.
@@ -116,5 +116,5 @@ class RayLauncher(Launcher):
 
 
 def _run(job: RemoteJob, trial: Trial) -> None:
-    """What a task does."""
+    """The work of a task."""
     job(trial)

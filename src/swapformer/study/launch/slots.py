@@ -36,7 +36,7 @@ class Slot:
     """The value of CUDA_VISIBLE_DEVICES; None where there is none to choose."""
 
     def occupy(self) -> None:
-        """Show this process the slot's devices alone; before it starts CUDA."""
+        """Show this process only the slot's devices; before it starts CUDA."""
         if self.devices is not None:
             if VISIBLE not in os.environ:  # the names are nvidia-smi's, which counts along the bus
                 os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -157,17 +157,17 @@ def _from_driver() -> list[str]:
 
 
 def devices_of(trials: Sequence[Trial]) -> int:
-    """How many GPUs the largest of the trials uses; 0 where none uses any."""
+    """The number of GPUs that the largest of the trials uses; 0 where none uses any."""
     return max((_devices(trial.config["trainer"]) for trial in trials if _on_gpu(trial.config["trainer"])), default=0)
 
 
 def threads_of(trial: Trial) -> int:
-    """How many threads a trial computes with, on each of its devices."""
+    """The number of threads of a trial, on each of its devices."""
     return int(trial.config.get("trainer", {}).get("threads") or 1)
 
 
 def cores_of(trials: Sequence[Trial]) -> int:
-    """How many cores the largest of the trials keeps busy."""
+    """The number of cores that the largest of the trials keeps busy."""
     return max((threads_of(trial) * _devices(trial.config.get("trainer", {})) for trial in trials), default=1)
 
 

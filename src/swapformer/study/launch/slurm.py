@@ -91,7 +91,7 @@ class SlurmLauncher(Launcher):
 
     @property
     def _folder(self) -> Path:
-        """Where submitit keeps its files, and we the trials of each array."""
+        """The folder for submitit's files and the trials of each array."""
         return self.store.runs_dir / "slurm"
 
     def _joined(self, trials: Sequence[Trial]) -> dict[str, str]:
@@ -121,7 +121,7 @@ class SlurmLauncher(Launcher):
         log.info("submitted %d trials as SLURM job %s", len(trials), jobs[trials[0].id].partition("_")[0])
 
     def _parameters(self, trials: Sequence[Trial]) -> dict[str, Any]:
-        """What submitit makes the header of the script from."""
+        """The settings from which submitit makes the header of the script."""
         cpus = cores_of(trials) if self.cpus_per_task is None else self.cpus_per_task
         gpus = devices_of(trials) if self.gpus_per_node is None else self.gpus_per_node
         asked = {

@@ -61,7 +61,7 @@ def _never(config: Config) -> bool:
 
 @dataclass(frozen=True)
 class Work:
-    """What a trial does: train or measure, then replay probes. Picklable, so that a child process can be told.
+    """The work of a trial: train or measure, then replay probes. Picklable, so that a child process can be told.
 
     `timed`: whether the numbers of a configuration depend on the machine.
     """

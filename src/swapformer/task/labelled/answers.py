@@ -62,7 +62,7 @@ class ExampleAnswers:
 
     @property
     def counts(self) -> list[int]:
-        """How many rows each split has."""
+        """The number of rows of each split."""
         return [len(self._held[split]) for split in SPLITS]
 
     def classes(self) -> list[str]:

@@ -176,7 +176,7 @@ class ReadingTask(LabelledTask):
         )
 
     def _fit(self, rows: Rows) -> list[Rows]:
-        """How many tokens of each text are read: [B] for each."""
+        """The number of tokens of each text that are read: [B] for each."""
         room = self.block - 1 - self._fields
         lengths = [self.lengths(rows, field) for field in range(self._fields)]
         if len(lengths) == 1:

@@ -28,7 +28,7 @@ class Document(ABC):
     @property
     @abstractmethod
     def key(self) -> str:
-        """What decides the document's split; the same on every machine."""
+        """The part of a document that decides its split; the same on every machine."""
 
     @abstractmethod
     def pieces(self, strict: bool = True) -> Iterator[str]:
@@ -201,7 +201,7 @@ class Source(ABC):
 
     @abstractmethod
     def stamp(self) -> Stamp:
-        """What changes when the documents may have; quick, and nothing heavy is imported for it."""
+        """A fingerprint that changes when the documents may have; quick, and nothing heavy is imported for it."""
 
 
 def stamp_of_files(files: Iterable[Path]) -> Stamp:

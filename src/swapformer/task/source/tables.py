@@ -118,7 +118,7 @@ TABLES: dict[str, Reader] = {
 
 
 def table_reader(path: Path) -> Reader | None:
-    """What reads a file as a table; None if its name says that it is a text."""
+    """The reader of a file as a table; None if its name says that it is a text."""
     name = path.name.lower().removesuffix(".gz")
     return TABLES.get(Path(name).suffix)
 

@@ -42,7 +42,7 @@ class LearnedTokens:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """What `asdict` made of it, read again."""
+        """The object that `asdict` described."""
         return cls(**{**plain, "tokens": tuple(plain["tokens"]), "sizes": tuple(plain["sizes"])})
 
 
@@ -126,12 +126,12 @@ class Tokeniser(ABC):
 
     @property
     def unit(self) -> str:
-        """How much text a token is: a hash of all that was learned, unless a class knows it by name."""
+        """The text per token: a hash of all that was learned, unless a class knows it by name."""
         return hashlib.sha256(json.dumps(asdict(self.learned)).encode()).hexdigest()
 
     @property
     def learned(self) -> LearnedTokens:
-        """What it has learned."""
+        """The learned state."""
         assert self._learned is not None, "a tokeniser writes nothing before it has learned"
         return self._learned
 

@@ -129,7 +129,7 @@ class Bytes(Tokeniser):
 
 
 def character_counts(texts: Iterable[str]) -> NDArray[np.int64]:
-    """How often each code point occurs."""
+    """The count of each code point."""
     counts = np.zeros(_CODE_POINTS, dtype=np.int64)
     for text in _gathered(texts):
         found = np.bincount(code_points(text))

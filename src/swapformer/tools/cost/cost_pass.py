@@ -78,7 +78,7 @@ class CostPass:
         self.found.setdefault(key, []).append(json.loads(done.stdout.splitlines()[-1]))
 
     def store(self, runs_dir: Path, provenance: Provenance) -> None:
-        """Store the rounds of each key for this hardware, in place of older ones."""
+        """Store the rounds of each key for this hardware; they replace older ones."""
         began = records.now()
         for key, rounds in self.found.items():
             CostRounds(
@@ -97,7 +97,7 @@ def unmeasured(configs: Mapping[str, Config], runs_dir: Path) -> dict[str, Confi
 
 
 def require_quiet_machine(force: bool) -> None:
-    """Refuse to measure beside other work.
+    """Refuse to measure while other work runs.
 
     Raises UsageError if the load of the last minute exceeds half a core for each core.
     """

@@ -149,7 +149,7 @@ def _draw_grid(shown: Mapping[str, FloatArray], shape: AttentionMaps) -> Figure:
 def _sizes(
     queries: Sequence[str], keys: Sequence[str], across: int, row_text: float
 ) -> tuple[float, float, float, bool]:
-    """Inches of the figure, of the text beside the maps and of a map, and whether its tokens can be written there.
+    """Inches of the figure, of the text next to the maps and of a map, and whether its tokens can be written there.
 
     The narrowest figure that has room for the tokens is taken; where none has, maps are as large as fits.
     """
@@ -165,7 +165,7 @@ def _sizes(
 
 
 def _name_places(axes: Axes, tokens: Sequence[str], maps: int, size: int, gap: int, which: str, written: bool) -> None:
-    """The tokens beside the first map and below the last, or the first and last place of each."""
+    """The tokens next to the first map and below the last, or the first and last place of each."""
     ends = sorted({0, len(tokens) - 1})
     chosen = list(range(len(tokens))) if written else ends
     names = [cells.short(tokens[i], _TOKEN) if written else str(i + 1) for i in chosen]

@@ -1,4 +1,4 @@
-"""Heat maps: cells in the colours of one scale, as a picture within the SVG, with its bar and names beside it."""
+"""Heat maps: cells in the colours of one scale, as a picture within the SVG, with a color bar and names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Scale:
         self.below, self.above = bool((there < self.low).any()), bool((there > self.high).any())
 
     def shares(self, values: FloatArray) -> FloatArray:
-        """Where numbers lie on the scale, in [0, 1]; nan stays nan."""
+        """The places of numbers on the scale, in [0, 1]; nan stays nan."""
         width = self.high - self.low
         return np.clip((values - self.low) / width, 0, 1) if width > 0 else np.where(np.isfinite(values), 0.5, np.nan)
 

@@ -43,7 +43,7 @@ class Found(Generic[S]):
         return f"probe_{svg.slug(f'{self.probe}_{self.name}')}"
 
     def alike(self, arm: str, axes: Callable[[S], object]) -> dict[int, S]:
-        """What may be averaged of an arm: the seeds whose axes are the first's, or the first alone of an example."""
+        """The findings of an arm that may be averaged: those with the first's axes, or only the first of an example."""
         seed, first = next(iter(self.shapes[arm].items()))
         if first.per_seed:
             return {seed: first}
@@ -62,7 +62,7 @@ class Found(Generic[S]):
         return said
 
     def example_seed(self) -> str:
-        """Which seed an example is of, and why it is one."""
+        """The seed of an example, and why only one is shown."""
         seeds = [next(iter(each)) for each in self.shapes.values()]
         others = " (or the arm's first)" if len(set(seeds)) > 1 else ""
         return f"An example, of seed {min(seeds)}{others}: what it names has no identity across seeds."
@@ -70,7 +70,7 @@ class Found(Generic[S]):
 
 @dataclass(frozen=True)
 class Mean:
-    """Means over seeds with the ends of their 95 % t intervals, nan where there is none, and how many seeds count."""
+    """Means over seeds with their 95 % t limits, nan where unknown, and the number of seeds."""
 
     value: FloatArray
     low: FloatArray

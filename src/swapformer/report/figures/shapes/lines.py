@@ -98,7 +98,7 @@ class Lines:
         return self.names.get((arm, series), plain)
 
     def _said(self, arm: str) -> Iterator[str]:
-        """What a panel's title says of its lines beside the arm's name."""
+        """The part of a panel's title that is about its lines."""
         for series in self.series:
             if (arm, series) in self.names:
                 yield self.names[arm, series]

@@ -1,4 +1,4 @@
-"""Which parts go together: checked on the composed configuration, before anything is trained."""
+"""The parts that go together: checked on the composed configuration, before anything is trained."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check(config: Mapping[str, Any], task: Task) -> None:
 
 
 def problems(config: Mapping[str, Any], task: Task) -> list[str]:
-    """Why a configuration cannot work, each reason once; what a part raises ends the search."""
+    """The reasons why a configuration cannot work, each once; what a part raises ends the search."""
     first = (settings.of_keys, settings.of_types, scaling.sizes, trainer.settings, trainer.callbacks, probes.moments)
     for rules in first:
         if found := list(rules(config)):
@@ -100,7 +100,7 @@ def _of_a_part(error: BaseException) -> str:
 
 
 def _of_layers(layers: Sequence[LayerPlan], config: Mapping[str, Any], task: Task) -> Iterator[str]:
-    """What the layers of one stack cannot do."""
+    """The impossible demands on the layers of one stack."""
     for layer in layers:
         yield from stack.layer_rules(layer, task)
     yield from stack.devices(layers, config["trainer"]["accelerator"])
@@ -112,7 +112,7 @@ def _of_layers(layers: Sequence[LayerPlan], config: Mapping[str, Any], task: Tas
 
 @lru_cache(maxsize=256)
 def _make_optimiser(nodes: str) -> None:
-    """What schedule and optimiser say of their settings, which are given as JSON; what is fine is asked once."""
+    """Make schedule and optimiser, whose settings are JSON, to hear their complaints; what is fine is asked once."""
     schedule, optim = json.loads(nodes)
     make(schedule, Schedule)
     make_optimiser(optim)([nn.Parameter(torch.zeros(1, device="cpu"))])
@@ -133,7 +133,7 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task, model: Top
 
 
 def _start(config: Mapping[str, Any], task: Task, model: Topology) -> None:
-    """What is loaded, what starts fresh and what is frozen: refused unless it fits the model, which it freezes."""
+    """The weights that are loaded, start fresh or are frozen: refused unless it fits the model, which it freezes."""
     freeze(model, config["optim"])
     if config["init_from"] is not None:
         match_weights(model, summarise_weights(Path(config["init_from"]["path"])), task, config)

@@ -1,4 +1,4 @@
-"""What rates that follow the model's sizes (`optim.scaling`) take for granted."""
+"""The requirements of rates that follow the model's sizes (`optim.scaling`)."""
 
 from __future__ import annotations
 

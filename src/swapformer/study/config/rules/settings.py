@@ -1,4 +1,4 @@
-"""What each setting of a trial may be: the types of those that no class declares, and the keys that there are."""
+"""The values of settings: the types of those that no class declares, and the keys that there are."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from swapformer.task.base import Task
 
 
 def embeddings(layers: Sequence[LayerPlan]) -> Iterator[str]:
-    """What is added to the embeddings is there for every layer."""
+    """An encoding that is added to the embeddings applies to every layer."""
     distinct = list(dict.fromkeys(layer.position() for layer in layers))
     if len({frozenset(part for part in position.encodings() if part.embeds) for position in distinct}) > 1:
         names = " and ".join(type(position).__name__ for position in distinct)
@@ -21,7 +21,7 @@ def embeddings(layers: Sequence[LayerPlan]) -> Iterator[str]:
 
 
 def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
-    """What the parts of one layer cannot do together."""
+    """The parts of one layer that cannot work together."""
     position, attention = layer.position(), layer.attention()
     norm, ffn, pattern = layer.norm(), layer.ffn(), layer.pattern()
     layer.block(branches=2 if ffn.present else 1)
@@ -77,7 +77,7 @@ def _can_see_all(layer: LayerPlan) -> bool:
 
 
 def devices(layers: Sequence[LayerPlan], accelerator: str) -> Iterator[str]:
-    """What kernels need to run on."""
+    """The devices that kernels need."""
     for layer in layers:
         if "kernel" not in layer.attention().uses:
             continue
@@ -195,6 +195,6 @@ def updates(layers: Sequence[LayerPlan]) -> Iterator[str]:
 
 
 def ends(layers: Sequence[LayerPlan]) -> Iterator[str]:
-    """What stands outside the layers of a stack is one thing."""
+    """Parts outside the layers of a stack exist once."""
     if len({(layer.placement().embed, layer.placement().final) for layer in layers}) > 1:
         yield "placement's `embed` and `final` stand outside the layers: they must be the same for all of them."

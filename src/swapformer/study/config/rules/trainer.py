@@ -1,4 +1,4 @@
-"""How a trial is computed, and what that cannot go together with: devices, precision, checkpointing, compilation."""
+"""The ways to compute a trial, and the parts that they exclude: devices, precision, checkpointing, compilation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true")
 
 
 def settings(config: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the `trainer` node by itself."""
+    """Mistakes within the `trainer` node."""
     trainer, optim = config["trainer"], config["optim"]
     chosen = {
         "accelerator": ACCELERATORS,
@@ -61,14 +61,14 @@ def _devices(trainer: Mapping[str, Any], optimiser: str, rows: object) -> Iterat
 
 
 def callbacks(config: Mapping[str, Any]) -> Iterator[str]:
-    """What callbacks cannot go together with, as they say themselves in `problems`."""
+    """The problems of callbacks with a configuration, as they state them in `problems`."""
     for name, node in (config.get("callbacks") or {}).items():
         if hasattr(kind := find(str(node.get("_target_"))), "problems"):
             yield from make(node, kind, f"callbacks.{name}").problems(config)
 
 
 def parts(trainer: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[str]:
-    """What parts cannot take of how they would be computed."""
+    """Parts that cannot be computed in the way that is asked for."""
     for layer in layers:
         norm, residual = layer.norm(), layer.residual()
         if trainer["devices"] > 1 and norm.crosses_positions:

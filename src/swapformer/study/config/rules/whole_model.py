@@ -21,7 +21,7 @@ USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm", 
 
 
 def depth(plan: ModelPlan) -> Iterator[str]:
-    """What an early exit of positions takes for granted."""
+    """The requirements of an early exit of positions."""
     part, main = plan.depth(plan.dims), plan.interface.readouts[MAIN]
     if not part.exits:
         return
@@ -43,7 +43,7 @@ def depth(plan: ModelPlan) -> Iterator[str]:
 def initialisation(
     init: Init, layers: Sequence[LayerPlan], topology: type[Topology], settings: Mapping[str, Any], silent: bool
 ) -> Iterator[str]:
-    """What a scheme of initialisation takes for granted; `silent` says whether it starts every update at zero."""
+    """The requirements of a scheme of initialisation; `silent` says whether it starts every update at zero."""
     name = type(init).__name__
     norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().rescales}
     if init.without_norm and norms:
@@ -72,7 +72,7 @@ def initialisation(
 def exchange(
     topology: type[Topology], plan: ModelPlan, task: Task, encoder: Mapping[str, Any], reads_ahead: bool
 ) -> Iterator[str]:
-    """What a task hands over and what a topology takes."""
+    """The inputs of a task must be those that a topology takes."""
     name, asked = topology.__name__, plan.interface
     takes_source = topology.reads_source and not reads_ahead
     if asked.source and not topology.reads_source:
@@ -100,7 +100,7 @@ def exchange(
 
 
 def sources(topology: type[Topology], plan: ModelPlan) -> Iterator[str]:
-    """What attention must be able to do where a source is read."""
+    """The requirements on attention where a source is read."""
     for layer in plan.layers if plan.encoder else ():
         kind = layer.kind("attention")
         if not kind.crosses or not layer.cross_attention().crosses:
@@ -112,7 +112,7 @@ def sources(topology: type[Topology], plan: ModelPlan) -> Iterator[str]:
 
 
 def lookahead(model: Topology, task: Task, allowed: Sequence[str]) -> Iterator[str]:
-    """Where the next token is predicted, nothing shows a position the tokens behind it, whatever the patterns say."""
+    """If the next token is predicted, nothing shows a position the tokens after it, whatever the patterns say."""
     if model.reads_ahead and task.predicts_next and "future" not in allowed:
         yield (
             f"the task {type(task).__name__} predicts each next token, but the encoder of the topology "
@@ -123,7 +123,7 @@ def lookahead(model: Topology, task: Task, allowed: Sequence[str]) -> Iterator[s
 
 
 def futures(topology: type[Topology], plan: ModelPlan, task: Task, allowed: Sequence[str]) -> Iterator[str]:
-    """Where the next token is predicted, no position sees a later one."""
+    """If the next token is predicted, no position sees a later one."""
     if not task.predicts_next or "future" in allowed:
         return
     start = (
