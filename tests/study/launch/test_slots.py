@@ -108,7 +108,7 @@ def test_the_gpus_to_use_can_be_chosen_among_those_that_are_visible(
 def test_no_more_trials_share_a_gpu_than_its_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = make_trial(compose(["task=copy", "model/size=nano", "trainer=gpu"]))
     peak = bytes_of_a_step(trial.config)
-    monkeypatch.setattr("swapformer.study.launch.slots.memory", lambda accelerator: 3.5 * peak)
+    monkeypatch.setattr("swapformer.study.config.sizes.memory", lambda accelerator: 3.5 * peak)
     launcher = LocalLauncher(Store(tmp_path), fakes.PROVENANCE, slots_per_gpu=3)
     assert launcher.slots_here([trial]) == 3
     launcher.slots_per_gpu = 4

@@ -94,12 +94,14 @@ class BigBird(Pattern):
         count = max(last) // self.block + 1
         return self.blocks(count, i.device)[i[:, :, None], j[:, None, :]][:, None]
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def blocks(self, count: int, device: torch.device = HOST) -> Tensor:
         """The pairs of `count` blocks that may attend, bool [count, count]; drawn once for each count and device."""
         if (count, device) not in self._drawn:
             self._drawn[count, device] = self._draw(count).to(device)
         return self._drawn[count, device]
+
+    # As `torch.compiler.assume_constant_result` marks it, which would import torch's compiler here.
+    blocks._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     def _draw(self, count: int) -> Tensor:
         index = torch.arange(count)

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -165,6 +164,8 @@ def _peak(config: Mapping[str, Any], task: Task, rows: int) -> int:
     for stack in stacks(model).values():
         stack.checkpointed = bool(config["trainer"]["gradient_checkpointing"])
     low = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(str(config["trainer"]["precision"]))
+    from torch._subclasses.fake_tensor import FakeTensorMode  # late: it brings torch's compiler
+
     live = _LiveBytes()
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):

@@ -16,8 +16,6 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.paths import environment
-from swapformer.study.config.cost import bytes_of_a_step
-from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.study.launch.machine import cores
 from swapformer.study.launch.trial import Trial
 
@@ -77,6 +75,9 @@ def require_room(trials: Sequence[Trial], together: int) -> None:
     Raises:
         UsageError
     """
+    from swapformer.study.config.cost import bytes_of_a_step  # late: a trial on a CPU needs no count
+    from swapformer.study.config.sizes import gigabytes, memory
+
     configs = {json.dumps([t.config["model"], t.config["task"], t.config["trainer"]]): t.config for t in trials}
     room, peaks = memory("gpu"), []
     for config in configs.values():
