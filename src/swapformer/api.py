@@ -114,7 +114,7 @@ def run_study(
         scale: one of the study's scales; None for `cpu`, or the only one.
         seeds: as in a study file; None for the study's own.
         name: under which a study that is given by its content is stored.
-        publish: put table and figures beside the study file, in `results/`.
+        publish: put table and figures into `results/` next to the study file.
         quiet: print no progress.
 
     Returns:

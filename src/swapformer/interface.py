@@ -34,7 +34,7 @@ class Interface:
     Attributes:
         vocab_size: symbols of inputs and of a source; 0 where inputs are values.
         channels: numbers at each position where inputs are values, float32 [B, T, channels]; 0 where they are symbols.
-        segments: values of the tag `segment`, which are embedded; 0 where there is none.
+        segments: values of the tag `segment`, which are embedded; 0 if missing.
         source: whether a sequence of its own is read before answering, which needs an encoder-decoder.
         readouts: the answers by name; MAIN is always among them.
     """

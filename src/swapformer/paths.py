@@ -30,7 +30,7 @@ def experiments_dir() -> Path:
 def python_environment() -> dict[str, str]:
     """The environment of a Python process that finds the modules which this one does.
 
-    No file of the working directory stands for a module of Python itself.
+    No file of the working directory hides a module of Python itself.
     """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

@@ -114,7 +114,7 @@ class Format:
         renamed: parts of names in older files, with their present names.
         ignored: patterns of names of weights that are no parameters.
         filled: roles of weights that it always has, which are written as zeros for a model without them.
-        segments: the key of config.json that counts segments; None if there is none.
+        segments: the key of config.json that counts segments; None without one.
         unread: leaves of our `model` node that do not change what is computed in evaluation.
         flat: translates nested and old keys of config.json before it is read.
         nested: the inverse, before it is written.

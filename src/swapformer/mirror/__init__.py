@@ -1,6 +1,6 @@
 """Mirrors of trials on other services, such as Weights & Biases.
 
-A mirror reads what trials leave in the store, in a process of its own: it can neither stop nor slow a training. The
+A mirror reads what trials leave in the store, in a separate process: it can neither stop nor slow a training. The
 files are its queue: what could not be sent today is still in them tomorrow.
 """
 

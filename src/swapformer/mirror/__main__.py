@@ -19,7 +19,7 @@ POLL_SECONDS = 2.0
 
 
 class _Pipe:
-    """The pipe to the starting command, which is told each problem once. What else is printed goes to the log."""
+    """The pipe to the starting command, which hears each problem once. What else is printed goes to the log."""
 
     def __init__(self) -> None:
         self._reported: set[str] = set()

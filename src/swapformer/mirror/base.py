@@ -20,7 +20,7 @@ class RunInfo:
     """The facts about a trial when its run is opened.
 
     `study`: the study that asks for it, `arm`: its arm there; empty for a trial on its own. `condition`: of the study's
-    grid; empty where there is none. `cells`: all of `study/arm` that the trial answers, as far as the store's manifests
+    grid; empty if missing. `cells`: all of `study/arm` that the trial answers, as far as the store's manifests
     say. `config`: resolved.
     """
 

@@ -197,7 +197,7 @@ class ShownState:
         return found if isinstance(found, dict) else {}
 
     def read(self, destination: str) -> Fingerprint | None:
-        """The state that a destination shows; None where there is none, or a crash has cut the file off."""
+        """The state that a destination shows; None if missing, or a crash has cut the file off."""
         found = self._read_all().get(destination)
         return found if isinstance(found, list) else None
 

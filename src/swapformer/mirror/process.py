@@ -103,7 +103,7 @@ def mirror_folder(store: Store) -> Path:
 
 
 def _start(node: Config, targets: Sequence[Target], store: Store) -> subprocess.Popen[bytes] | None:
-    """The process, in a session of its own, so that a Ctrl-C leaves it to finish; None where it cannot be started."""
+    """The process, in a separate session, so that a Ctrl-C leaves it to finish; None where it cannot be started."""
     try:
         folder = mirror_folder(store)
         folder.mkdir(parents=True, exist_ok=True)

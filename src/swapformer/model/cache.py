@@ -42,11 +42,11 @@ class Cache:
         return self.tokens
 
     def get(self, key: object) -> Entry | None:
-        """The entry under a key; None if there is none."""
+        """The entry under a key; None without one."""
         return self._entries.get(key)
 
     def put(self, key: object, *values: Tensor) -> None:
-        """Store values as the entry under a key, in place of the one before."""
+        """Store values as the entry under a key, instead of the one before."""
         self._entries[key] = values
 
     def append(self, key: object, *new: Tensor, last: int | None = None) -> Entry:

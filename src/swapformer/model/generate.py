@@ -102,7 +102,7 @@ class StepwiseGeneration:
 
     With a cache each token is computed once. `cached` is false if the model's parts cannot have one or none is wanted;
     then all tokens are computed for each symbol. Beyond the positions that the encodings have, only the last tokens
-    that fit are read, as a sequence of their own.
+    that fit are read, as a separate sequence.
 
     Raises:
         ValueError: for an empty prompt, or patterns that read tags, which new tokens do not have.

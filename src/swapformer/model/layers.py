@@ -72,7 +72,7 @@ class Origin:
         fan_in: terms summed into one output; for a table its rows.
         fan_out: outputs that one input reaches; for a table its columns.
         start: the constant it starts from.
-        slices: matrices stacked along the first axis, each with a random stream of its own; None for a single one.
+        slices: matrices stacked along the first axis, each with a separate random stream; None for a single one.
         active: how many of the slices one token uses; None for all.
         side: the kind of stack that the parameter belongs to.
     """

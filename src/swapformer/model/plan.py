@@ -141,7 +141,7 @@ class ModelPlan:
         layers: one plan for each layer, first to last.
         interface: what goes in and what comes out.
         depth: makes the part that says how many of the layers a token goes through.
-        encoder: one plan for each layer of the encoder whose output the layers read; empty where there is none.
+        encoder: one plan for each layer of the encoder whose output the layers read; empty if missing.
     """
 
     dims: Dims

@@ -133,7 +133,7 @@ def missing(model: Tapped, *patterns: str, replacing: bool = False) -> str | Non
 def record(model: Tapped, *patterns: str) -> Iterator[dict[str, Tensor]]:
     """Watch a model: name → value at each place that fits a pattern (all without one), as the last forward had it.
 
-    A forward puts its values in place of those of the one before, so read them between two batches. They are the
+    A forward replaces the values of the one before, so read them between two batches. They are the
     tensors of the computation itself, with their gradients where these are enabled. `hook_pattern` and
     `hook_attn_scores` of a fused kernel are formed besides, from the same queries and keys, which leaves the output as
     it is. While a model is watched it stores all activations, also where it would compute them again in the backward
@@ -162,7 +162,7 @@ def record(model: Tapped, *patterns: str) -> Iterator[dict[str, Tensor]]:
 
 @contextmanager
 def replace(model: Tapped, functions: Mapping[str, Function]) -> Iterator[tuple[str, ...]]:
-    """Let a model go on with `functions[name](value)` in place of the value at each place that fits a name.
+    """Let a model go on with `functions[name](value)` instead of the value at each place that fits a name.
 
     Gives the names of the attentions that compute by their definition for the time of the block, whatever their kernel
     ("blocks.0.attn"): those whose `hook_attn_scores` or `hook_pattern` is replaced. Weights are then dropped out as the

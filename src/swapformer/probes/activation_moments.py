@@ -40,7 +40,7 @@ class ActivationMoments(Probe):
         batches: validation batches.
 
     Raises:
-        ValueError: if there are none, or the model has no stream that can be watched.
+        ValueError: if none is given, or the model has no stream that can be watched.
     """
 
     def __init__(self, *, batches: Count) -> None:

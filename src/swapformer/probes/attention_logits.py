@@ -44,7 +44,7 @@ class AttentionLogits(Probe):
         batches: validation batches at the training length.
 
     Raises:
-        ValueError: if there are none, and for a model without attention logits.
+        ValueError: if none is given, and for a model without attention logits.
     """
 
     def __init__(self, *, batches: Count) -> None:

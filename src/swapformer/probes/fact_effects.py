@@ -89,7 +89,7 @@ def silenced_head(site: str, head: int) -> dict[str, taps.Function]:
 
 
 def fixed(values: Mapping[str, Tensor]) -> dict[str, taps.Function]:
-    """Functions that put values of another forward in place of those of this one."""
+    """Functions that put values of another forward instead of those of this one."""
     return {site: partial(_instead, value) for site, value in values.items()}
 
 

@@ -31,7 +31,7 @@ class HeadSimilarity(Probe):
         batches: validation batches at the training length.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if none is given.
     """
 
     def __init__(self, *, batches: Count) -> None:

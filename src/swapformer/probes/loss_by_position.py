@@ -32,7 +32,7 @@ class LossByPosition(Probe):
         batches: validation batches of each evaluation set.
 
     Raises:
-        ValueError: if there are none, or the answers are not symbols or classes at each position.
+        ValueError: if none is given, or the answers are not symbols or classes at each position.
     """
 
     def __init__(self, *, batches: Count) -> None:

@@ -34,7 +34,7 @@ class PrefixLoss(Probe):
         batches: validation batches at the training length; one costs about half as many forwards as it has places.
 
     Raises:
-        ValueError: if there are none, or the answers are not symbols or classes at each position.
+        ValueError: if none is given, or the answers are not symbols or classes at each position.
     """
 
     def __init__(self, *, batches: Count) -> None:
@@ -111,7 +111,7 @@ def prefix_of(batch: Batch, length: int) -> Batch:
 
 
 def _nats(logits: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each target, shaped as they are; 0 where there is none."""
+    """The loss of each target, shaped as they are; 0 if missing."""
     flat = cross_entropy(logits.double().flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
     return flat.view_as(targets)
 

@@ -307,7 +307,7 @@ def rebuild(
 ) -> Report:  # fmt: skip
     """The report of records that are not in a store, but were read from the `results.csv` in `directory`.
 
-    It has no page unless `page` says where; `remarks` stand before its caveats. With `publish`, the table and those of
+    It has no page unless `page` says where; `remarks` precede its caveats. With `publish`, the table and those of
     the listed figures that need no more than those numbers are written there, and the look that this is, if it is one;
     the other figures stay. A curve over lengths is left out where the file does not say what was trained. `paper` as in
     `build`, in `directory/paper`. Without `draw` there are no figures.

@@ -326,7 +326,7 @@ def derivations(ways: Mapping[str, Way]) -> Iterator[Derivation]:
 
 
 def parse_derive(raw: object, metrics: Collection[str], arms: Collection[str] = ()) -> dict[str, Way]:
-    """The `derive` section of a study file, checked against the study's metrics, its arms and what stands before."""
+    """The `derive` section of a study file, checked against the study's metrics, its arms and earlier entries."""
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):

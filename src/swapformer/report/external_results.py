@@ -197,7 +197,7 @@ def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
 
 
 def _require_runs(long: pd.DataFrame, conditions: Sequence[str], baseline: str, arms: Sequence[str]) -> None:
-    """Refuse runs with two values of a metric, arms of one run each, and arms that are nowhere beside the baseline."""
+    """Refuse runs with two values of a metric, arms of one run each, and arms that never meet the baseline."""
     doubled = long.duplicated([*conditions, "arm", "seed", "metric"])
     if doubled.any():
         row = long[doubled].iloc[0]

@@ -450,7 +450,7 @@ HISTORY = "history.csv"
 
 
 def history_csv(records: Records) -> str | None:
-    """`history.csv`: the study's metrics during training, one row a value; None where there is none, or too much."""
+    """`history.csv`: the study's metrics during training, one row a value; None if missing, or too much."""
     if records.histories.empty:
         return None
     frame = records.histories.assign(

@@ -79,7 +79,7 @@ class PublishedNumber:
 
 @dataclass(frozen=True)
 class ShownFigure:
-    """A figure that is published: its file's name without suffix, and what it says in place of the report's words.
+    """A figure that is published: its file's name without suffix, and what it says instead of the report's words.
 
     `x`, `y`: labels of its axes. `lines`: text → value of a level drawn across it, such as the loss of a counter.
     """

@@ -125,7 +125,7 @@ class HistoryTail:
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest row of the trial in `folder`; 0 where there is none."""
+    """The step of the newest row of the trial in `folder`; 0 if missing."""
     return next((row.step for row in _newest_rows(folder)), 0)
 
 
@@ -150,7 +150,7 @@ def _newest_rows(folder: Path) -> Iterator[HistoryRow]:
 def read_history(folder: Path, metrics: Sequence[str] | None, problems: list[str]) -> pd.DataFrame:
     """The history of `metrics`: columns `step`, `metric`, `value`; empty where the trial in `folder` left none.
 
-    None stands for all metrics. A trial that was resumed may have measured a step twice: the later row counts.
+    None means all metrics. A trial that was resumed may have measured a step twice: the later row counts.
     """
     import pandas as pd  # late: a trial, which writes its history, has no need of it
 

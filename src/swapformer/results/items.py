@@ -41,7 +41,7 @@ def grouped(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def write_items(path: Path, items: Items) -> None:
-    """Write items, durably; nothing where there are none. Raises OSError."""
+    """Write items, durably; nothing without any. Raises OSError."""
     if not items:
         return
     draft = temporary_of(path)
@@ -50,7 +50,7 @@ def write_items(path: Path, items: Items) -> None:
 
 
 def npz(items: Items) -> bytes:
-    """The content of a file of items; empty where there are none. The same items give the same bytes."""
+    """The content of a file of items; empty without any. The same items give the same bytes."""
     if not items:
         return b""
     file = io.BytesIO()

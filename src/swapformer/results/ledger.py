@@ -1,6 +1,6 @@
 """The ledger of a study: with which seeds its claims were judged, and how much of the error each look took.
 
-It only grows. A check sum stands beside it in the manifest, so that one that was cut or edited is noticed; a manifest
+It only grows. A check sum in the manifest goes with it, so that one that was cut or edited is noticed; a manifest
 that lacks it although a report was drawn says that looks before are unknown.
 """
 

@@ -61,7 +61,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def holder(folder: Path) -> tuple[str, int] | None:
-    """The host and the process that wrote the newest heartbeat; None where there is none."""
+    """The host and the process that wrote the newest heartbeat; None if missing."""
     beat = _read_heartbeat(folder)
     return None if beat is None else (beat.host, beat.pid)
 
@@ -106,7 +106,7 @@ def wait_for_lock(path: Path) -> Iterator[None]:
 
 
 def _open(folder: Path) -> int | None:
-    """The lock's file, locked; None when another process has it. A file that was moved away meanwhile is no lock."""
+    """The lock's file, locked; None when another process has it. A file that was moved away since is no lock."""
     while True:
         _clear_way(folder)
         try:

@@ -37,7 +37,7 @@ def find_waste(store: Store, records: Sequence[Record], whole: bool) -> Iterator
 
 
 def remove(store: Store, waste: Waste) -> bool:
-    """Remove it, checkpoints first; False when a process has taken up the trial meanwhile.
+    """Remove it, checkpoints first; False when a process has taken up the trial since.
 
     A trial that is to go whole is renamed before: a folder that is half gone must not be taken for a trial.
     """

@@ -24,7 +24,7 @@ _DECIMALS = 5
 
 @dataclass(frozen=True)
 class Published:
-    """A number from a paper, drawn as a hollow mark: what it is called, and where it lies on both axes."""
+    """A number from a paper, drawn as a hollow mark: what it is called, and its place on both axes."""
 
     name: str
     x: float

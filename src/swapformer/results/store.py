@@ -59,7 +59,7 @@ class Store:
         return self.trials / trial
 
     def study_folders(self) -> list[Path]:
-        """The folders of the studies that were run here, by name; those of an exercise's parts lie in its folder."""
+        """The folders of the studies that were run here, by name; those of an exercise's parts are in its folder."""
         return sorted(path.parent for at in ("*", "*/*") for path in self.studies.glob(str(manifest_path(Path(at)))))
 
     def study_name(self, folder: Path) -> str:
@@ -114,7 +114,7 @@ class Store:
         return folder.name in self._held or locks.is_locked(folder)
 
     def holder(self, trial: str) -> tuple[str, int] | None:
-        """The host and the process that last wrote the trial's heartbeat; None where there is none."""
+        """The host and the process that last wrote the trial's heartbeat; None if missing."""
         return locks.holder(self.directory(trial))
 
     @contextmanager

@@ -139,7 +139,7 @@ def _shapes(artifacts: Mapping[str, Artifact]) -> dict[str, Mapping[str, Shape]]
 
 
 def number_of(value: Any) -> float:
-    """A number; nan where it is none."""
+    """A number; nan if not."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 

@@ -209,7 +209,7 @@ def _spelled(value: object) -> str:
 
 
 def number(text: str) -> float | None:
-    """The number that an override's value spells; None where it is none."""
+    """The number that an override's value spells; None if not."""
     try:
         return float(text)
     except ValueError:

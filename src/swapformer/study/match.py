@@ -115,7 +115,7 @@ def solve(
 
 
 def _smallest(cost: Callable[[int], float], target: int, start: int) -> int:
-    """The smallest size of at least 1 that costs `target` or more, found from `start`; beyond LARGEST if there is none.
+    """The smallest size of at least 1 that costs `target` or more, found from `start`; beyond LARGEST without one.
 
     Between two sizes the next guess lies on the straight line, and every third in the middle: costs are nearly linear
     in a width, and counting them takes longer than all the rest.

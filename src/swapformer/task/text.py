@@ -59,7 +59,7 @@ class NextToken(PackedTask):
 class Text(NextToken):
     """Predict each next token of a text.
 
-    `stride`: evaluation slides: every window scores its last `stride` tokens alone, so that each is predicted from at
+    `stride`: evaluation slides: every window scores only its last `stride` tokens, so that each is predicted from at
     least L − stride tokens before it (fewer where the text begins), at L / stride times the work; null: blocks do not
     overlap. The tokens that are scored are the same.
     """

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _with_tokeniser(vocabulary: str | None, directory: Path) -> str:
-    """Write the trial's tokeniser beside its weights; returns a note for its user."""
+    """Write the trial's tokeniser next to its weights; returns a note for its user."""
     spec = None if vocabulary is None else their_tokeniser(vocabulary)
     if spec is None:
         return "its tokeniser is not among those of the library tokenizers: symbols are numbered as in the trial's task"

@@ -19,7 +19,7 @@ SPLITS: Sequence[Evaluated] = ("val", "test")
 
 
 def describe(task: Task) -> Iterator[str]:
-    """Lines about a task; targets stand in «»."""
+    """Lines about a task; targets are in «»."""
     tokens, asked = task.tokens, task.interface.readouts[MAIN]
     some = " ".join(repr(token) if token.isspace() else token for token in tokens[:40])
     yield f"{type(task).__name__}: asks for {asked.kind} of {asked.size}, one for each {asked.per}"

@@ -53,7 +53,7 @@ def drawn_position_range(model: nn.Module) -> int | None:
 
 
 def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
-    """`length` different numbers of 0 … drawn_from − 1 in ascending order, int64 [length], from a stream of their own.
+    """`length` different numbers of 0 … drawn_from − 1 in ascending order, int64 [length], from a separate stream.
 
     Raises:
         ValueError: if there are not so many.

@@ -16,7 +16,7 @@ matrix's fan_in to that of the same matrix at the base, so a width that stays as
 
 The table is that of Yang et al. 2022 (Tensor Programs V, arXiv:2203.03466, table 3, for Adam) and, for depth, of Dey
 et al. 2025 (CompleteP, arXiv:2505.01618, table 1, α = 1). Both have factors in the forward pass: 1/m on the logits, 1/d
-in place of 1/√d on scores, 1/l on each branch. With Adam, a factor c on what a matrix gives is the same as its start
+instead of 1/√d on scores, 1/l on each branch. With Adam, a factor c on what a matrix gives is the same as its start
 and rate times c and its ε divided by c, exactly, so these factors stand here and no part knows of them.
 """
 

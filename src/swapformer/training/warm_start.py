@@ -47,7 +47,7 @@ class WeightMatch:
 def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Mapping[str, Any]) -> WeightMatch:
     """Match the tensors of a source with those of a model by their names.
 
-    What stands behind the layers may be new, or left out: an answer to another question is read there. All else must
+    Parts after the layers may be new, or left out: an answer to another question is read there. All else must
     have the same shape on both sides, unless `init_fresh` says that it starts fresh.
 
     Raises:

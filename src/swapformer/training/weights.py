@@ -136,7 +136,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """The state of a trial as a checkpoint has it, on the CPU: the one reader of `last.ckpt`.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if it does not exist.
         CorruptCheckpoint: if it cannot be read, is not a trial's, or is that of another trial than its folder's.
     """
     try:

@@ -23,7 +23,7 @@ class Attention(Tapped, ABC):
     Facts:
         sees_order: it tells tokens by their order itself (a convolution, a recurrence), beside position and pattern.
         anchored: it counts tokens from the row's beginning or by its length (segments, blocks, learned projections).
-        isotropic: with a rotary encoding it sees distances alone; false where it does more with rotated queries and
+        isotropic: with a rotary encoding it sees only distances; false where it does more with rotated queries and
             keys than multiply them.
         cache_width: elements that generation caches for each token of a sequence; None where there is no such cache.
         state_width: elements that generation caches of a sequence whatever its length; None where there is no state.

@@ -28,7 +28,7 @@ class GatedDeltaNet(Attention):
     q, k and v are silu(convolution(W x)), q and k then divided by their length √(Σ² + ε); β = σ(W_β x), and α as in
     `Decay`, one of each for each head. S is [E, V], V = expand · E; norm is an RMSNorm over V, one gain for all heads.
     Yang et al. 2024 (Gated DeltaNet, arXiv:2412.06464), the rule itself Schlag et al. 2021 (arXiv:2102.11174). Causal
-    by construction, O(T): chunks of pairs, and from chunk to chunk S alone. The paper has no position encoding; one
+    by construction, O(T): chunks of pairs, and from chunk to chunk only S. The paper has no position encoding; one
     that rotates acts on q and k. The state starts again where a document, which must be in one piece, begins; padding
     neither decays nor writes. The convolution starts as the identity. W_q, W_k [H·E, D], W_v, W_z [H·V, D], W_o
     [D, H·V].

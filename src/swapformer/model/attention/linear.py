@@ -1,4 +1,4 @@
-"""Linear attention: a kernel of features in place of the softmax, at a cost that grows linearly with the length."""
+"""Linear attention: a kernel of features instead of the softmax, at a cost that grows linearly with the length."""
 
 from __future__ import annotations
 

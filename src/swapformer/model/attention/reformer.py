@@ -30,7 +30,7 @@ class Reformer(Attention):
 
     Kitaev et al. 2020 (arXiv:2001.04451): queries are keys, and a position sees itself only where it sees no other.
     In each of R rounds the directions of queries fall into N buckets, argmax(qW, −qW) with W [E, N/2] standard normal,
-    drawn once for each layer and head from a stream of their own. A bucket's positions, in their order, are cut into
+    drawn once for each layer and head from a separate stream. A bucket's positions, in their order, are cut into
     chunks of C, and a position sees those of its chunk and of the chunk before. Over the rounds a pair counts once, as
     in the paper (section 3). Time and memory O(R·T·C) beside the sorting.
 

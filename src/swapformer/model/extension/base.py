@@ -27,7 +27,7 @@ class Extension:
     Facts, of which the attention states what follows from those of all its extensions:
         sees_order: it tells tokens by their order itself, beside position and pattern.
         anchored: it counts tokens from the row's beginning or by its length.
-        isotropic: it leaves an attention that sees distances alone as it is.
+        isotropic: it leaves an attention that sees only distances as it is.
         caches: tokens can be read one after the other, with what `context.cache` keeps of those before.
         crosses: it also works where keys and values come from another sequence.
         has_auxiliary_loss: whether `loss` returns something in training.
@@ -81,5 +81,5 @@ class Extension:
         return None
 
     def output(self, heads: Tensor, x: Tensor) -> Tensor:
-        """What the last matrix gets in place of the heads side by side [B, Q, H·V]; x [B, Q, D] is the input."""
+        """What the last matrix gets instead of the heads side by side [B, Q, H·V]; x [B, Q, D] is the input."""
         return heads

@@ -129,7 +129,7 @@ def distance(weights: Tensor, shares: Tensor) -> Tensor:
 
 
 def _mean(values: Tensor, counted: Tensor | None) -> Tensor:
-    """The mean over the counted ones of values [B, T]; 0 if there are none."""
+    """The mean over the counted ones of values [B, T]; 0 without any."""
     if counted is None:
         return values.mean()
     counted = counted.expand_as(values)

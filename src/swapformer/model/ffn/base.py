@@ -21,7 +21,7 @@ class FFN(Tapped, ABC):
         uses: the slots whose parts the constructor takes as keywords.
         present: whether there is a feed-forward layer; if not, a block has one branch less.
         has_auxiliary_loss: whether a forward in training leaves one.
-        alternatives: settings that stand in place of each other, of which one at most is set.
+        alternatives: settings that exclude each other, of which one at most is set.
     """
 
     uses: ClassVar[tuple[str, ...]] = ("activation",)

@@ -19,7 +19,7 @@ class MLP(FFN):
 
     Args:
         expansion: F/D; 4 where neither it nor `width` is given.
-        width: F itself, in place of `expansion`.
+        width: F itself, instead of `expansion`.
         clip: activations are held within ±clip; None for no bound. With relu and 6 it is ReLU6.
         drop_hidden: whether dropout falls on the activations too, before W₂.
         drop_output: whether dropout falls on the update, after W₂.
@@ -67,7 +67,7 @@ class GLU(FFN):
 
     Args:
         expansion: F/D of the MLP with as many weights; 4 where neither it nor `width` is given.
-        width: F itself, in place of `expansion`.
+        width: F itself, instead of `expansion`.
 
     Raises:
         ValueError: if the width is below 1.

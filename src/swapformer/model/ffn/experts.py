@@ -34,7 +34,7 @@ class MoE(FFN):
         top_k: k.
         balance: weight of the balancing loss; 0.01 in Switch.
         expansion: F/D of one expert; 4 where neither it nor `width` is given.
-        width: F itself, in place of `expansion`.
+        width: F itself, instead of `expansion`.
 
     Raises:
         ValueError: if k is not in 1 … S.

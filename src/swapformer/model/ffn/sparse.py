@@ -17,13 +17,13 @@ from swapformer.ranges import Count, Fraction, Positive
 class LowRank(FFN):
     """dropout(act(xA₁B₁ + b₁)A₂B₂ + b₂), each matrix of an MLP a product of rank R.
 
-    A₁ is [D, R], B₁ [R, F], A₂ [F, R], B₂ [R, D]: 2R(D + F) weights in place of 2DF (Wei et al. 2024,
+    A₁ is [D, R], B₁ [R, F], A₂ [F, R], B₂ [R, D]: 2R(D + F) weights instead of 2DF (Wei et al. 2024,
     arXiv:2407.09835; Sainath et al. 2013). Only B₂ ends the branch: a scheme that zeroes the ends leaves A₂ as it is,
     so that gradients reach both.
 
     Args:
         expansion: F/D; 4 where neither it nor `width` is given.
-        width: F itself, in place of `expansion`.
+        width: F itself, instead of `expansion`.
         rank: R.
 
     Raises:
@@ -67,7 +67,7 @@ class BlockSparse(FFN):
 
     Args:
         expansion: F/D; 4 where neither it nor `width` is given.
-        width: F itself, in place of `expansion`.
+        width: F itself, instead of `expansion`.
         blocks: S.
 
     Raises:
@@ -115,7 +115,7 @@ class TopK(FFN):
 
     Args:
         expansion: F/D; 4 where neither it nor `width` is given.
-        width: F itself, in place of `expansion`.
+        width: F itself, instead of `expansion`.
         fraction: share of the activations that is kept, in (0, 1].
 
     Raises:

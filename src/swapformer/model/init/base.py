@@ -45,7 +45,7 @@ class Init(ABC):
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int, starts: Mapping[str, float] | None = None) -> None:
-    """Set every parameter to its starting value, from a random stream of its own keyed by (seed, name).
+    """Set every parameter to its starting value, from a separate random stream keyed by (seed, name).
 
     `starts` are factors on what is drawn, by name; 1 for what it does not name.
 

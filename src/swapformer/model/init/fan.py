@@ -113,7 +113,7 @@ class Orthogonal(Init):
 
 
 class Natural(Init):
-    """N(0, std²), but variance 1/(fan_in · √E) for query and key, in place of the factor 1/√E on their product.
+    """N(0, std²), but variance 1/(fan_in · √E) for query and key, instead of the factor 1/√E on their product.
 
     Of inputs with variance 1 the product q·k then has variance 1 without any scaling: use model/score=dot_unscaled. E
     is the width of a head. Chapter exercise 1.12; T5 (Raffel 2020, arXiv:1910.10683) folds 1/√E into the query alone.

@@ -1,4 +1,4 @@
-"""Norms of each token only: LayerNorm, RMSNorm, ScaleNorm, and the parts DyT and Shift in place of a norm."""
+"""Norms of each token only: LayerNorm, RMSNorm, ScaleNorm, and the parts DyT and Shift instead of a norm."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ScaleNorm(Norm):
 
 
 class DyT(Norm):
-    """Dynamic tanh, γ · tanh(αx) + β, in place of a norm (Zhu et al. 2025, arXiv:2503.10622).
+    """Dynamic tanh, γ · tanh(αx) + β, instead of a norm (Zhu et al. 2025, arXiv:2503.10622).
 
     α is one scalar; γ and β have D entries, and β exists where the model has biases.
 
@@ -105,10 +105,10 @@ class DyT(Norm):
 
 
 class Shift(Norm):
-    """x + b, with one scalar b that starts at 0: a part in place of a norm.
+    """x + b, with one scalar b that starts at 0: a part instead of a norm.
 
     With model/placement=pre it is the scalar bias that Fixup (Zhang et al. 2019, arXiv:1901.09321) has before the first
-    matrices of each branch and before the head, where the authors' Transformer puts it in place of LayerNorm.
+    matrices of each branch and before the head, where the authors' Transformer puts it instead of LayerNorm.
     """
 
     rescales = False

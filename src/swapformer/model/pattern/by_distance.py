@@ -102,7 +102,7 @@ class Dilated(Pattern):
 class Distant(Pattern):
     """Itself and all tokens at least `nearest` before it: those that a causal window of `nearest` tokens leaves out.
 
-    For a head that attends to distant tokens alone, beside heads with a window. Trained models have both kinds,
+    For a head that attends only to distant tokens, beside heads with a window. Trained models have both kinds,
     positional heads and heads of broad attention (Clark et al. 2019, arXiv:1906.04341, section 3).
 
     Args:

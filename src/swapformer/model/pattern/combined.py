@@ -29,7 +29,7 @@ class AllOf(Pattern):
         patterns: a factory by name; the names are only for overrides.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if none is given.
     """
 
     def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
@@ -48,7 +48,7 @@ class AnyOf(Pattern):
         patterns: a factory by name; the names are only for overrides.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if none is given.
     """
 
     def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
@@ -69,7 +69,7 @@ class PerHead(Pattern):
         patterns: a factory by name, in the order of the heads.
 
     Raises:
-        ValueError: if there is none, or their number does not divide the number of heads.
+        ValueError: if none is given, or their number does not divide the number of heads.
     """
 
     def __init__(self, dims: Dims, *, patterns: Patterns) -> None:

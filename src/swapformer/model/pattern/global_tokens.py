@@ -51,7 +51,7 @@ class BigBird(Pattern):
     """Blocks of tokens that attend to a band of blocks, the first and last blocks, and some random blocks.
 
     Zaheer et al. 2020 (arXiv:2007.14062, internal transformer construction). The first and last blocks also
-    attend to everything. The random blocks of a block are drawn from a stream of its own, so they are the same in every
+    attend to everything. The random blocks of a block are drawn from a separate stream, so they are the same in every
     process, in training and evaluation, and those before it do not depend on the length. Never causal: combine
     it with Causal, as the preset `bigbird_causal` does.
 

@@ -61,7 +61,7 @@ class Position(nn.Module):
         return x
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Transform queries [B, H, Q, E] and keys [B, G, K, E], each by its own token alone.
+        """Transform queries [B, H, Q, E] and keys [B, G, K, E], each only by its own token.
 
         Generation caches keys as they are returned here, so it is asked for each key once; an encoding that would turn
         a key otherwise when there are more of them states `depends_on_length`.

@@ -1,4 +1,4 @@
-"""A reversible residual stream, whose backward pass recomputes activations in place of storing them."""
+"""A reversible residual stream, whose backward pass recomputes activations instead of storing them."""
 
 from __future__ import annotations
 

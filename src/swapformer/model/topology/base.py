@@ -189,7 +189,7 @@ class Topology(Tapped):
 
 
 def take_auxiliary_loss(model: nn.Module) -> Tensor | None:
-    """Sum the auxiliary losses of the last forward in training, and forget them; None if there are none.
+    """Sum the auxiliary losses of the last forward in training, and forget them; None without any.
 
     Any module may leave a scalar in its attribute `auxiliary_loss`, weighted as it enters the training loss. Records
     and metrics hold the task's loss alone.

@@ -61,7 +61,7 @@ class ReportFigure:
         cls, name: str, title: str, caption: str, figure: Figure, tooltips: Tooltips | None = None, described: str = "",
         csv: str = "",
     ) -> ReportFigure:  # fmt: skip
-        """The figure as drawn; `described` stands in the SVG in place of the title, `csv` in place of what is told."""
+        """The figure as drawn; `described` stands in the SVG instead of the title, `csv` instead of what is told."""
         shown = (_SHOWN.get() or {}).get(name)
         if shown is not None:
             caption = shown.caption or caption

@@ -18,7 +18,7 @@ _MOST = 400  # marks of a line that a page tells; all are drawn
 
 @dataclass(frozen=True)
 class _Marks:
-    """An arm's marks in one panel: coordinates in its units, what each mark says, and names in place of x values."""
+    """An arm's marks in one panel: coordinates in its units, what each mark says, and names instead of x values."""
 
     arm: str
     key: str
@@ -52,7 +52,7 @@ class Tooltips:
     ) -> None:  # fmt: skip
         """Add an arm's marks that have finite coordinates.
 
-        `at`: names to show in place of x values; `ends`: of each mark's interval, for the table of the data.
+        `at`: names to show instead of x values; `ends`: of each mark's interval, for the table of the data.
         """
         rows = list(zip(map(float, x), map(float, y), text, strict=True))
         names, limits = at or [""] * len(rows), ends or [(math.nan, math.nan)] * len(rows)

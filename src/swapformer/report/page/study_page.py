@@ -31,7 +31,7 @@ from swapformer.results.costs import Costs
 
 @dataclass(frozen=True)
 class GridSection:
-    """The page's section on the whole grid; empty where there is none."""
+    """The page's section on the whole grid; empty if missing."""
 
     effects: tuple[GridEffects, ...] = ()
     figures: tuple[ReportFigure, ...] = ()

@@ -119,5 +119,5 @@ def breakable(text: str) -> Markup:
 
 
 def sortable(value: float) -> str:
-    """The key by which the page sorts a table: the whole number, or nothing where there is none."""
+    """The key by which the page sorts a table: the whole number, or nothing if missing."""
     return repr(float(value)) if math.isfinite(value) else ""

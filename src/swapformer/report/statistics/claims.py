@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class ClaimEstimate:
     """One estimate of a claim, with the region of true values in which the claim holds against it.
 
-    `than`: the arm that it is compared with, empty where there is none. `usual`: the 95 % limits shown beside it.
+    `than`: the arm that it is compared with, empty if missing. `usual`: the 95 % limits shown beside it.
     """
 
     than: str
@@ -221,7 +221,7 @@ class Claim(ABC):
 
     @property
     def opposite(self) -> str:
-        """The opposite of `comparative`; empty where there is none."""
+        """The opposite of `comparative`; empty if missing."""
         return ""
 
 

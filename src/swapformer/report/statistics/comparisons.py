@@ -309,7 +309,7 @@ class ReachesClaim(DivergesClaim):
 
 
 def exact_value(arm: str, metric: str, evidence: Evidence) -> float | None:
-    """The value of an exact metric, the same with every seed; None where there is none."""
+    """The value of an exact metric, the same with every seed; None if missing."""
     values = evidence.finite_values(arm, metric)
     if len(values) and np.ptp(values) > 0:
         raise UsageError(

@@ -261,7 +261,7 @@ class Evidence:
         return bool(self.diverged[arm].any()) and not bool(ended.any())
 
     def seed_values(self, arm: str, metric: str) -> FloatArray:
-        """The values of an arm in the order of `seeds`, nan where there is none."""
+        """The values of an arm in the order of `seeds`, nan if missing."""
         return self.values.get((arm, metric), np.full(len(self.seeds), math.nan))
 
     @property

@@ -112,7 +112,7 @@ def require_model(config: Mapping[str, Any], task: Task) -> None:
 
 @lru_cache
 def memory(accelerator: str = "cpu") -> float:
-    """Bytes that a trial may use: of this machine, or of its first device; without a limit where there is none."""
+    """Bytes that a trial may use: of this machine, or of its first device; without a limit if unknown."""
     if accelerator != "cpu":
         return _device_memory()
     try:

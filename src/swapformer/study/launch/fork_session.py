@@ -1,6 +1,6 @@
 """The first import of the fork server: leave the session of the command that started it.
 
-A stop that is sent to the whole group of processes (Ctrl-C, a scheduler's SIGTERM) must reach the parent alone: without
+A stop that is sent to the whole group of processes (Ctrl-C, a scheduler's SIGTERM) must reach only the parent: without
 the server it would take its children for dead while they still write their last records.
 """
 

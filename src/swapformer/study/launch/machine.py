@@ -63,7 +63,7 @@ def _descriptor(paths: list[Path]) -> int:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """A trial computes here; while somebody measures alone, or waits to, it waits."""
+    """A trial computes here; while somebody measures exclusively, or waits to, it waits."""
     with ExitStack() as stack:
         try:
             turn, lock = stack.enter_context(_opened())
@@ -82,7 +82,7 @@ def alone(*, waits: bool = False) -> Iterator[None]:
     """No trial computes here, and none begins.
 
     Args:
-        waits: for the trials and measurements that run, in place of refusing; those that come later wait for this one.
+        waits: for the trials and measurements that run, instead of refusing; those that come later wait for this one.
 
     Raises:
         UsageError: while a trial computes or another process measures, unless it waits; where nothing can be locked.

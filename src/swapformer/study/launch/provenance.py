@@ -59,7 +59,7 @@ def machine_info(accelerator: str = "cpu") -> dict[str, str]:
 
 
 def _gpu() -> dict[str, str]:
-    """Name and capability of the GPU, and the versions of CUDA and of the driver; nothing where there is none."""
+    """Name and capability of the GPU, and the versions of CUDA and of the driver; nothing if missing."""
     import torch  # late: a CPU's trial of times is named without
 
     if not torch.cuda.is_available():

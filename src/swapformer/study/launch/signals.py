@@ -79,7 +79,7 @@ def blocked_signals() -> Iterator[None]:
     """Processes started within never see SIGTERM, SIGUSR1 and SIGUSR2, unless they unblock them.
 
     A scheduler that stops a job signals every process of it, the fork server too: its death would look like the death
-    of all trials. Signals that arrive here meanwhile wait.
+    of all trials. Signals that arrive in between wait.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
     try:

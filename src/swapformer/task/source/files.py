@@ -30,7 +30,7 @@ class Files(Source):
 
     Each text file is a document, and so is each row of a table (.jsonl, .ndjson, .csv, .tsv, .parquet, .arrow,
     .feather), whose text is in `column`. What gzip has packed is unpacked. Of a folder that Hugging Face's
-    `save_to_disk` has written, the rows alone are read. `joined`: the text files are one document, one after another.
+    `save_to_disk` has written, only the rows are read. `joined`: the text files are one document, one after another.
     UsageError: there is nothing at `path`; a table without `column`, or `column` without a table; a malformed row; a
     file that is no text; a folder of several splits.
     """

@@ -127,7 +127,7 @@ _FUNCTION_COLUMNS = ("name",)
 class Functions(Source):
     """The docstrings of the standard library's functions; the column `name` says what each function is called.
 
-    All of a file are in one split, decided by the file's name as Library does. Of equal docstrings the first alone is
+    All of a file are in one split, decided by the file's name as Library does. Of equal docstrings only the first is
     kept, wherever the others are, so that no split has one of another's; names such as __init__ are left out.
     `packages`: the folders whose files are read (null: all, and what lies in none).
     """

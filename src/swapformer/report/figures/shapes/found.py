@@ -28,7 +28,7 @@ class Found(Generic[S]):
 
     @property
     def first(self) -> S:
-        """An example, whose title, caption and axes' names stand for all."""
+        """An example, whose title, caption and axes' names are those of all."""
         return next(iter(next(iter(self.shapes.values())).values()))
 
     @property
