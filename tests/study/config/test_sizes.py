@@ -69,7 +69,13 @@ def tracked_peak(config: Any) -> int:
     return int(sum(each["Total"] for each in found.values())) + moments
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = ("nano", "float32", "grouped keys")
+"""The others are counted by `make evidence`."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.evidence) for name in MODELS]
+)
 def test_the_peak_of_a_step_is_torchs_own_within_15_percent(name: str) -> None:
     config = compose([*TEXT, *MODELS[name]])
     found = step_peak(config, task_of(config), config["task"]["batch_size"])
