@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that torch can use"),
 ]
+DEVICE = "cuda"
 PARTS = every_part()
 NANO = ["task=copy", "task.lengths=[2,60]", "task.batch_size=16", "model/size=nano", "trainer=gpu"]
 
@@ -33,9 +34,6 @@ def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-DEVICE = "cuda"
 
 
 def on_gpu(subject: Subject) -> tuple[Topology, tuple[Tensor, Tokens]]:

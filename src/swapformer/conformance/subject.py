@@ -207,7 +207,8 @@ def ids(rows: int = 2, length: int = LENGTH, *, seed: int = 0) -> Tensor:
 def source_of(model: Topology, inputs: Tensor) -> tuple[Tensor | None, Tokens]:
     """A fixed source of another length than the inputs, for a topology that reads one, and its tokens."""
     takes_source = model.reads_source and not model.reads_ahead
-    made = inputs[:, : LENGTH // 2] if inputs.is_meta else ids(len(inputs), LENGTH // 2, seed=1)
+    on_host = inputs.device.type == "cpu"
+    made = ids(len(inputs), LENGTH // 2, seed=1) if on_host else inputs[:, : LENGTH // 2]
     return made if takes_source else None, make_tokens(LENGTH // 2, device=inputs.device)
 
 

@@ -46,8 +46,9 @@ class MeanClaim(Claim):
 
     @classmethod
     def read(cls, fields: Fields, text: str, kind: str, raw: Mapping[str, Any]) -> Claim:
-        arm, than = fields.arm(raw["arm"]), fields.others(raw["than"], "than", fields.arm(raw["arm"]))
-        found = cls(text, kind, arm, than, fields.metric(raw["metric"], kind), _margin(fields, raw, kind))
+        arm = fields.arm(raw["arm"])
+        than, metric = fields.others(raw["than"], "than", arm), fields.metric(raw["metric"], kind)
+        found = cls(text, kind, arm, than, metric, _margin(fields, raw, kind))
         return _directed(fields, found)
 
     @property
