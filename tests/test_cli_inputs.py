@@ -51,7 +51,7 @@ FILES = {
 OVERRIDES = (
     *("seeds={", "seeds=[", "seeds=*a", "seeds=!!python/name:os.system", "seeds=2020-99-99", "seeds=1000000000"),
     *(f"seeds={HUGE}", f"seeds=[{HUGE}]", f"seeds={DEEP}"),
-    *(f"~{key}" for key in ("schedule", "optim", "model", "task", "trainer", "budget", "seed", "runs_dir", "eval")),
+    *(f"~{key}" for key in ("schedule", "optim", "task", "trainer", "budget", "seed", "runs_dir", "eval")),
     *(f"~{key}" for key in ("allow", "probes", "data_seed", "divergence", "init_fresh", "optim.lr", "eval.every")),
     *(f"~{key}" for key in ("trainer.threads", "model.d_model", "model.layers", "model.encoder", "model/position")),
     *(f"~{key}" for key in ("model.position._partial_", "optim._target_", "model.position._target_")),

@@ -42,7 +42,7 @@ ROOMS = {
     "task": {"random", "errors", "interface", "ranges", "targets", "results", "yaml_reader"},
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
     "probes": {"model", "task", "training", "measure", "interface", "random", "ranges", "targets", "results"},
-    "measure": {"model", "task", "training", "random", "interface", "ranges", "targets", "results"},
+    "measure": {"model", "task", "training", "random", "errors", "interface", "ranges", "targets", "results"},
     "conformance": {"model", "training", "task", "random", "interface", "catalogue", "targets"},
     "report": {"errors", "ranges", "results", "__version__"},
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
@@ -92,7 +92,7 @@ OUTSIDE = {
     "results": {"numpy", "pandas", "yaml"},
     "mirror": {"hydra", "lightning", "numpy", "matplotlib"},
     "report": {"numpy", "pandas", "scipy", "matplotlib", "jinja2", "markupsafe", "rich", "yaml"},
-    "interop": {"torch", "safetensors", "tokenizers", "yaml"},
+    "interop": {"torch", "safetensors", "tokenizers", "transformers", "yaml"},
 }
 """What these rooms may import of other packages, the standard library aside."""
 
@@ -200,6 +200,7 @@ STORED = {
 
 OTHER_MEANINGS = {
     ("study/config/identity.py", "heartbeat"): "the setting trainer.heartbeat of older trials",
+    ("measure/command.py", "metrics.csv"): "what a command leaves in its own folder",
 }
 """Where a stored file's name is another word: file, word, and what it means there."""
 
@@ -437,6 +438,9 @@ ASKED = {
     ("stack.py", "Layer"): "narrows what nn.ModuleList returns; no decision hangs on it",
     ("stack.py", "Stack"): "finds the stacks of a model, which is no part",
     ("layers.py", "nn.Parameter"): "an attribute of unknown type, checked before it is believed",
+    ("own.py", "nn.Module"): "what a constructor of the user's gave, which is no part",
+    ("own.py", "Tensor"): "what a module of the user's gave: logits, or something that has them",
+    ("own.py", "Mapping"): "what a module of the user's gave: logits, or something that has them",
 }
 """The `isinstance` of model/: file and class, and why it is no question about a part."""
 

@@ -152,6 +152,7 @@ def test_every_option_of_conf_names_what_is_allowed(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv(VARIABLE, raising=False)
     files = [path for path in conf_dir().rglob("*.yaml") if path.relative_to(conf_dir()).parts[0] != "hydra"]
     names = {name for path in files for name in targets(yaml.safe_load(path.read_text(encoding="utf-8")))}
+    names.remove("???")  # of model=own, which names the user's
     assert len(names) > 150
     for name in names:
         assert find(name).__name__ == name.rpartition(".")[2]

@@ -28,6 +28,7 @@ GUIDES = (
         "fair_comparison",
         "tasks",
         "your_own",
+        "bring_your_own",
         "ladders",
         "measure",
         "watching",

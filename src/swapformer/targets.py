@@ -25,6 +25,7 @@ from swapformer.ranges import complaint, fits, hints_of
 OURS = (
     *("swapformer.model", "swapformer.task", "swapformer.probes", "swapformer.measure", "swapformer.mirror"),
     *("swapformer.training.schedule", "swapformer.training.averaging", "swapformer.training.muon"),
+    "swapformer.interop.huggingface",
 )
 """Where swapformer's own classes lie that a configuration may name, and rules that state facts."""
 LOGGERS = "lightning.pytorch.loggers"

@@ -21,6 +21,7 @@ from swapformer.results import record as records
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
+from swapformer.study.config.overrides import of_whole_model
 from swapformer.study.launch.loss_curve import loss_curve
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
@@ -126,6 +127,7 @@ def sweep(overrides: Sequence[str]) -> None:
 
 def _hydra(arguments: Sequence[str]) -> None:
     _check_options(arguments)
+    arguments = of_whole_model(arguments)
     sys.argv[1:] = _options_first(arguments)
     if set(_INFO_OPTIONS) & {argument.partition("=")[0] for argument in arguments}:
         for ours in [each for each in logging.getLogger().handlers if type(each) is logging.StreamHandler]:

@@ -144,6 +144,22 @@ class GlobalRandom(FFN):
         return self.activation(self.inner(x))
 
 
+class Numbered(FFN):
+    """Computes with the number of its instance, which is no weight."""
+
+    made = 0
+
+    def __init__(self, dims: Dims, *, activation: Activation) -> None:
+        super().__init__()
+        self.inner = Linear(dims.d_model, dims.d_model, Role.FFN_OUT, bias=False)
+        self.activation = activation
+        Numbered.made += 1
+        self.number = Numbered.made
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return self.number * self.activation(self.inner(x))
+
+
 class SeesPadding(Position):
     """Adds what follows, where there is padding, padding included."""
 

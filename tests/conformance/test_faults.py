@@ -48,6 +48,7 @@ FAULTS = [
     ("position", "SharedTable", {"base": 7.0}, "instances_are_independent"),
     ("activation", "AlwaysDropout", {}, "evaluation_is_deterministic"),
     ("ffn", "GlobalRandom", {}, "builds_are_reproducible"),
+    ("ffn", "Numbered", {}, "saved_weights_are_whole"),
     ("activation", "PythonsDice", {}, "training_steps_are_repeatable"),
     ("norm", "CoarseNorm", {}, "low_precision_is_near"),
     ("ffn", "OneDtype", {}, "autocast_is_near"),
@@ -95,6 +96,7 @@ FAULTS = [
 ]
 
 NEVER_ALONE = {
+    "saved_weights_are_whole": "what is no weight also differs between two models that other laws compare",
     "logits_are_finite": "what is not finite, or has another shape, fails wherever it is run",
     "kernel_equals_reference": "what a kernel does wrong in short rows it does in long ones: `blocks_equal_the_whole`",
     "causality": "what leaks with positions in order leaks with shuffled ones too: `encodings_see_positions`",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from swapformer.conformance import LAWS
+from swapformer.conformance.laws import OF_ANY_MODEL
 from swapformer.errors import UsageError
 from swapformer.tools.check import main
 
@@ -120,3 +121,19 @@ def test_a_class_made_of_options_takes_their_names(capsys: pytest.CaptureFixture
 def test_wrong_use_is_refused_with_what_to_do(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         main(arguments)
+
+
+def test_a_whole_model_is_held_to_the_laws_of_any_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["own_models.GPT", "width=16", "--json"]) == 0
+    verdicts = {verdict["law"]: verdict["holds"] for verdict in json.loads(capsys.readouterr().out)}
+    asked = {law for law, holds in verdicts.items() if holds is not None}
+    assert asked == {*OF_ANY_MODEL} - {"deterministic_on_cuda"} or asked == {*OF_ANY_MODEL}
+
+
+@pytest.mark.parametrize(
+    ("name", "law"), [("Ahead", "causality"), ("Unsaved", "saved_weights_are_whole"), ("OnePlace", "runs")]
+)
+def test_a_faulty_model_breaks_its_law(name: str, law: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"own_models.{name}", "--json"]) == 1
+    verdicts = {verdict["law"]: verdict for verdict in json.loads(capsys.readouterr().out)}
+    assert verdicts[law]["holds"] is False, verdicts[law]

@@ -115,6 +115,19 @@ def test_a_killed_run_that_is_started_again_ends_bit_equal(
     assert outcome == expected
 
 
+def test_a_whole_model_of_the_users_own_resumes_bit_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "own_models")
+    config = tiny("model.dropout=0", "model=own", "model.module._target_=own_models.GPT")  # which has dropout
+    expected = fit(config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        kill_at(patch, 13, "on_train_batch_end")
+        with pytest.raises(Killed):
+            fit(config, tmp_path / "killed")
+    assert fit(config, tmp_path / "killed") == expected
+    assert equal(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+    assert any("drawn by the constructor of GPT" in note for note in expected.notes)
+
+
 def test_sigkill_of_a_real_process_costs_nothing_but_time(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
     program = f"""
         import os, signal
@@ -388,6 +401,7 @@ class TestLightningsOwnDoors:
             compose([*TINY, *own])
             fit(tiny(*own), Path("unused"))
 
+    @pytest.mark.evidence
     def test_a_profiler_writes_to_the_trials_folder_and_changes_nothing(self, tmp_path: Path) -> None:
         fit(tiny(), tmp_path / "plain")
         fit(tiny("trainer.profiler=simple", "trainer.detect_anomaly=true"), tmp_path / "watched")

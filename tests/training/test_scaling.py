@@ -163,6 +163,7 @@ class TestForwardFactors:
         deep = layers / 2 if kind == "completep" else 1.0
         assert self.trained(config, ours) == pytest.approx(self.by_the_papers(theirs, m, h, deep), rel=1e-10)
 
+    @pytest.mark.evidence
     @pytest.mark.parametrize("fault", ["epsilon", "rate"])
     def test_a_fault_shows(self, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Planted: queries, whose factor is taken out of ε, or out of the rate."""
@@ -226,12 +227,15 @@ class TestCoordinateCheck:
     def test_not_flat_without(self) -> None:
         assert max(self.across_widths("none")) > 0.4
 
+    @pytest.mark.evidence
     def test_flat_in_the_depth(self) -> None:
         assert all(-0.15 < power < 0.15 for power in self.across_depths("completep"))
 
+    @pytest.mark.evidence
     def test_mup_alone_is_not_flat_in_the_depth(self) -> None:
         assert max(self.across_depths("mup")) > 0.3
 
+    @pytest.mark.evidence
     @pytest.mark.parametrize("part", ["ffn", "head"])
     def test_a_fault_bends_it(self, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Planted: the feed-forward layers, or the head, keep the rate of the base."""

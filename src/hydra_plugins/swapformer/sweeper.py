@@ -111,12 +111,14 @@ class StudySweeper(Sweeper):
         return expand(plain_sweep(_jobs(parsed), self.name, self.metrics))
 
     def _launch(self, store: "Store", progress: "StudyProgress") -> "Launch":
+        from swapformer.study.config.overrides import of_whole_model
+
         launcher: Any = self.launcher
         if hasattr(launcher, "make_launcher"):  # ours takes resolved configs; isinstance fails, the class exists twice
             return launcher.make_launcher(store, progress.tick)
 
         def launch(trials: "Sequence[Trial]") -> None:
-            jobs = [list(trial.overrides) for trial in trials]
+            jobs = [of_whole_model(trial.overrides) for trial in trials]
             size = self.max_batch_size or len(jobs)
             for first in range(0, len(jobs), max(size, 1)):
                 launcher.launch(jobs[first : first + size], initial_job_idx=first)

@@ -34,6 +34,7 @@ LAWS: Mapping[str, Law] = {
         numerics.evaluation_is_deterministic,
         numerics.builds_are_reproducible,
         numerics.training_steps_are_repeatable,
+        numerics.saved_weights_are_whole,
         causality.causality,
         causality.encodings_see_positions,
         causality.shift_invariance,
@@ -68,6 +69,15 @@ FIRST = ("is_a_part", "runs")
 """Laws without which no other law can be examined."""
 
 
+OF_ANY_MODEL = (
+    *("runs", "logits_are_finite", "evaluation_is_deterministic", "builds_are_reproducible"),
+    *("training_steps_are_repeatable", "saved_weights_are_whole", "causality", "rows_are_independent"),
+    *("padding_is_ignored", "calls_are_independent", "low_precision_is_near", "autocast_is_near"),
+    *("every_parameter_has_a_gradient", "gradients_are_derivatives", "deterministic_on_cuda"),
+)
+"""Laws that hold of a whole model, which has no slots."""
+
+
 @dataclass(frozen=True)
 class LawVerdict:
     """Whether one law holds; `holds` is None if it does not apply, and the message says why."""
@@ -93,6 +103,9 @@ def examine(config: Mapping[str, Any], slot: str) -> list[LawVerdict]:
         return [LawVerdict(name, None, unavailable) for name in LAWS]
     verdicts: list[LawVerdict] = []
     for name, law in LAWS.items():
+        if not subject.has_slots and name not in OF_ANY_MODEL:
+            verdicts.append(LawVerdict(name, None, "not applicable: it is about parts, and a whole model has none"))
+            continue
         failed = next((verdict.law for verdict in verdicts if verdict.holds is False), None)
         if failed in FIRST:
             verdicts.append(LawVerdict(name, None, f"not examined, since {failed} is broken"))

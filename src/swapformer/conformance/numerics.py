@@ -139,6 +139,17 @@ def training_steps_are_repeatable(subject: Subject) -> None:
     )
 
 
+def saved_weights_are_whole(subject: Subject) -> None:
+    """A model of another seed that loads the saved weights gives the same logits: nothing it needs is left out."""
+    model, inputs = subject.perturbed(), ids()
+    other = Subject({**subject.config, "seed": subject.config["seed"] + 1}, subject.slot).build().eval()
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    message = (
+        "a model that loads another's weights must give its logits, but they differ by {gap}: register what it needs."
+    )
+    require_near(run(other, inputs), run(model, inputs), message)
+
+
 def _quotient(model: Topology, inputs: Tensor, directions: dict[str, Tensor]) -> float:
     """(loss at w + STEP·d − loss at w − STEP·d) / (2·STEP), with the same randomness; the weights stay."""
     losses = []

@@ -98,6 +98,11 @@ class Subject:
         """The class of the part that is examined."""
         return find(self.node["_target_"])
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether the model is made of parts; a whole model of the user's own is not."""
+        return bool(find(self.config["model"]["topology"]["_target_"]).has_slots)
+
     def build(self) -> Topology:
         """The model as a trial starts it, in float64."""
         return build_model(self.config, VOCABULARY).double()
@@ -122,7 +127,11 @@ class Subject:
             for name, parameter in model.named_parameters():
                 noise = torch.randn(parameter.shape, generator=stream("perturb", name), dtype=torch.float64)
                 origin = origin_of(name, parameter)
-                width = 0.3 if origin.role is Role.GAIN else max(0.3, origin.fan_in**-0.5 if origin.fan_in else 0.3)
+                width = (
+                    0.3
+                    if origin.role in (Role.GAIN, Role.VECTOR)
+                    else max(0.3, origin.fan_in**-0.5 if origin.fan_in else 0.3)
+                )
                 parameter.copy_(parameter + width * noise)
         return model.eval()
 

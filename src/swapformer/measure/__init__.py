@@ -41,6 +41,9 @@ def measure(config: Config, directory: Path) -> Outcome:
 
     trainer = config["trainer"]
     require_devices(trainer)
+    measurement: Measurement = make(config["measure"], Measurement)
+    if (outcome := measurement.run(config, directory)) is not None:
+        return outcome
     torch.set_num_threads(trainer["threads"])
     device = torch.device("cuda" if trainer["accelerator"] == "gpu" else "cpu")
     task = rebuild_task(config)
@@ -49,7 +52,6 @@ def measure(config: Config, directory: Path) -> Outcome:
     if config["init_from"] is not None:
         notes.append(f"init_from={config['init_from']['source']}: {load_initial_weights(model, task, config).text}")
     model = model.to(device, _PRECISIONS.get(trainer["precision"], torch.float32)).eval()
-    measurement: Measurement = make(config["measure"], Measurement)
     subject, others = MeasuredModel(config, task, model, Clock(device)), OtherWork()
     with as_trained(trainer, device):
         finding = measurement.measure(subject)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from swapformer.random import stream
 from swapformer.results.shapes import Finding
 from swapformer.task.base import Batch, Direction, Sequences, Task
 from swapformer.training.assemble import Config
+
+if TYPE_CHECKING:
+    from swapformer.training.fit import Outcome
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,10 @@ class Measurement(ABC):
 
         Only what is stated of the model may be read: its weights may have no numbers.
         """
+        return None
+
+    def run(self, config: Config, directory: Path) -> Outcome | None:
+        """The outcome of a measurement that is of no model of ours; None where one is built, and `measure` is asked."""
         return None
 
     @abstractmethod

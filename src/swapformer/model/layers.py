@@ -41,6 +41,8 @@ class Role(StrEnum):
     HEAD = "head"
     BIAS = "bias"
     GAIN = "gain"  # scales: of norms, of branches, of logits
+    MATRIX = "matrix"  # with two axes or more, of a model of the user's own, which declares no other role
+    VECTOR = "vector"  # with one axis or none, of such a model
 
     @property
     def is_embedding(self) -> bool:
@@ -60,7 +62,7 @@ class Role(StrEnum):
     @property
     def is_matrix(self) -> bool:
         """Whether weight decay applies: matrices and tables decay, biases and gains do not."""
-        return self not in (Role.BIAS, Role.GAIN)
+        return self not in (Role.BIAS, Role.GAIN, Role.VECTOR)
 
 
 @dataclass(frozen=True)

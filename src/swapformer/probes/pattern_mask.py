@@ -42,7 +42,7 @@ class PatternMask(Probe):
         self.batches, self.sequence, self.tokens = batches, sequence, tokens
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
-        if len(_patterns(model)) == len(list(model.stack.layers)):
+        if 0 < len(_patterns(model)) == len(list(model.stack.layers)):
             return None
         return "pattern_mask shows the patterns of attentions, but a layer of this model has none; remove it."
 

@@ -128,3 +128,9 @@ def _number(value: Any) -> Any:
 def _same(one: object, other: object) -> bool:
     """Equal, and not merely as true equals 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def command_of(config: Mapping[str, Any]) -> str | None:
+    """The command that a trial runs in place of a training of ours; None where it runs none."""
+    node = config.get("measure") or {}
+    return str(node.get("run")) if str(node.get("_target_")).endswith("measure.command.Command") else None

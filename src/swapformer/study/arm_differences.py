@@ -13,7 +13,7 @@ from swapformer.catalogue import option_files
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
 from swapformer.results.arms import ArmDifference, Shape, value_text
-from swapformer.results.config import leaves
+from swapformer.results.config import command_of, leaves
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
 from swapformer.study.plan import Plan, Template
@@ -98,10 +98,12 @@ def find_differences(plan: Plan) -> list[ArmDifference]:
             plan,
             shown[where],
             shown[plan.spec.baseline, where[1]],
-            step(shown[where].config) if shown[where].config["budget"]["steps"] else 0,  # no time for what is not done
-            pairs(shown[where].config),
+            # no time for what is not done; what a command does is not known
+            step(config) if config["budget"]["steps"] or command_of(config) else 0,
+            pairs(config),
         )
         for where in dict.fromkeys(each.arm_condition for each in plan.templates)
+        for config in [shown[where].config]
     ]
 
 

@@ -15,6 +15,7 @@ from swapformer.exercises import find, shipped, study_name
 from swapformer.results.arms import PublishedNumber, ShownFigure
 from swapformer.study import comparison
 from swapformer.study import ladder as ladders
+from swapformer.study.command import with_command
 from swapformer.study.config import overrides as texts
 from swapformer.study.design import with_design
 from swapformer.study.stated_numbers import parse_figures, parse_must_beat, parse_published, parse_ranges
@@ -162,7 +163,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     """The study `name` from the content of its file in `folder`. Raises UsageError for what is wrong first."""
     if not isinstance(raw, dict):
         raise UsageError("a study file must be a mapping with at least `baseline` and `arms`, or a `design`")
-    raw = with_design(raw)
+    raw = with_command(with_design(raw))
     _known_keys(raw, KEYS, "a study")
     chosen, section = _scale(raw.get("scales"), scale)
     arms = _arms(raw.get("arms"))

@@ -184,6 +184,14 @@ class Task(ABC):
         recorded as `<answer>_<metric>`.
         """
 
+    def loss(self, answers: Mapping[str, Tensor], batch: Batch) -> Mapping[str, Tensor] | None:
+        """The training loss of each answer by name, summed over its targets.
+
+        None for the usual one: cross-entropy of symbols and classes, squared error of values. The sum over a batch is
+        divided by the number of its targets, however the batch is cut among parts and devices. Metrics are `metrics`'.
+        """
+        return None
+
     def summarise(self, values: Mapping[str, float]) -> dict[str, float]:
         """The `summaries` of a split, from its metrics by name, such as `loss` and `loss@64`."""
         return {}

@@ -1,4 +1,4 @@
-"""`swapformer check`: tests a part, ours or the user's own, against the laws."""
+"""`swapformer check`: tests a part, ours or the user's own, or a whole model against the laws."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import yaml
+from torch import nn
 
 from swapformer.catalogue import filled
 from swapformer.conformance import FIRST, LAWS, LawVerdict, examine
@@ -49,9 +50,11 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="swapformer check",
-        description="Hold a part to the laws that all parts obey.",
+        description="Hold a part, or a whole model of your own, to the laws that all obey.",
     )
-    made.add_argument("part", help="model/position=alibi, or a class of your own: my_package.MyPosition")
+    made.add_argument(
+        "part", help="model/position=alibi, or a class of your own: my_package.MyPosition, my_package.GPT"
+    )
     made.add_argument(
         "overrides", nargs="*", metavar="OVERRIDE", help="as for swapformer train; settings of your class: base=10.0"
     )
@@ -69,9 +72,16 @@ def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str
             raise UsageError(f"a part is named by its slot, such as model/position=alibi, but {part!r} is not{hint}")
         with explained([*overrides, part]):
             return name, compose([*SMALL, part, *overrides])
+    target = _importable(part)
+    if slot is None and issubclass(target, nn.Module) and not target.__module__.startswith("swapformer."):
+        if any(base.__module__.startswith("swapformer.model.") for base in target.__mro__):
+            raise UsageError(f"a class of your own needs its slot, such as `swapformer check {part} --slot position`.")
+        own = [name if "." in name.partition("=")[0] else f"model.module.{name}" for name in overrides]
+        whole = [*SMALL, "model=own", f"model.module._target_={part}", *own]
+        with explained(whole):
+            return "topology", compose(whole)
     if slot is None:
         raise UsageError(f"a class of your own needs its slot, such as `swapformer check {part} --slot position`.")
-    target = _importable(part)
     names = settings_of(slot, target)
     others = [override for override in overrides if override.partition("=")[0] not in names]
     with explained(others):
@@ -124,10 +134,9 @@ def _node(slot: str, name: str) -> Any:
 
 
 def _lines(verdicts: Sequence[LawVerdict]) -> list[str]:
-    """A line for each law, up to a broken one without which the others mean nothing."""
-    stop = next(
-        (count for count, verdict in enumerate(verdicts, 1) if not verdict.holds and verdict.law in FIRST), None
-    )
+    """A line for each law, up to a broken one without which the others mean nothing; one where none was asked."""
+    broken = (count for count, verdict in enumerate(verdicts, 1) if verdict.holds is False and verdict.law in FIRST)
+    stop = next(broken, None) if any(verdict.holds is not None for verdict in verdicts) else 1
     width = max(map(len, LAWS))
     return [f"{_SIGNS[v.holds]} {v.law:{width}}  {v.message}".rstrip() for v in verdicts[:stop]]
 

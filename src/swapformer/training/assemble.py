@@ -14,7 +14,6 @@ from torch import nn
 from swapformer.errors import UsageError, quote
 from swapformer.interface import Interface
 from swapformer.model.dims import Dims, Side, head_width
-from swapformer.model.init import initialise
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.topology import Topology
@@ -146,7 +145,7 @@ def build_model(config: Config, asked: Interface | int) -> Topology:
     plan = build_plan(config, asked)
     model: Topology = factory(config["model"]["topology"])(plan)
     starts = {name: own.start for name, own in scaling(config, asked).items()}
-    initialise(model, factory(config["model"]["init"])(plan.dims), config["seed"], starts)
+    model.start(factory(config["model"]["init"])(plan.dims), config["seed"], starts)
     return model
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -9,7 +11,7 @@ from torch.nn import functional
 from swapformer.interface import Readout
 from swapformer.model.ops import widen
 from swapformer.model.tokens import Tokens
-from swapformer.task.base import IGNORE, Batch, Sequences, target_mask
+from swapformer.task.base import IGNORE, Batch, Sequences, Task, target_mask
 
 
 def tokens_of(sequences: Sequences) -> Tokens:
@@ -49,3 +51,21 @@ def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
         there = target_mask(targets)
         return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()
     return functional.cross_entropy(answer.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+
+
+def task_losses(task: Task, answers: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    """The loss summed over all targets, by answer: the task's own, or `total_loss`.
+
+    Raises:
+        ValueError: if the task's own is not one number for each answer.
+    """
+    readouts, own = task.interface.readouts, task.loss(answers, batch)
+    if own is None:
+        return {name: total_loss(of, answers[name], batch.answers[name]) for name, of in readouts.items()}
+    if own.keys() != readouts.keys() or any(held.ndim for held in own.values()):
+        given = {name: list(held.shape) for name, held in own.items()}
+        raise ValueError(
+            f"{type(task).__name__}.loss must give one number for each of the answers {list(readouts)}, summed over "
+            f"its targets, but it gave the shapes {given}"
+        )
+    return dict(own)

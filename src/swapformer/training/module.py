@@ -35,7 +35,7 @@ from swapformer.training.data import (
     drawn_position_range,
     loader,
 )
-from swapformer.training.inputs import ModelInputs, model_inputs, total_loss
+from swapformer.training.inputs import ModelInputs, model_inputs, task_losses
 from swapformer.training.optimiser import make_optimiser, parameter_groups
 from swapformer.training.parameter_selection import readout_parameters
 from swapformer.training.ranks import Ranks
@@ -81,7 +81,10 @@ class TrialModule(lightning.LightningModule):
         self.digests: dict[str, ItemDigest] = {}
         self.tokens_seen = self.step = 0
         self.gradient_norm = torch.zeros(())
-        self.notes: tuple[str, ...] = tuple(notes_on_parts(model, self.accumulate * self.ranks.count))
+        self.notes: tuple[str, ...] = (
+            *model.notes,
+            *notes_on_parts(model, self.accumulate * self.ranks.count),
+        )
         if config["trainer"]["accelerator"] != "cpu":
             self.notes += tuple(notes_on_kernels(model))
         self.loss_share = torch.zeros(())
@@ -98,7 +101,7 @@ class TrialModule(lightning.LightningModule):
         torch.manual_seed(stream_seed("step", self.config["seed"], batch_idx, *own))
         self.step = batch_idx // self.accumulate + 1
         self.tokens_seen += share.num_positions
-        first, *early = self.losses(model_inputs(share.batch), share.batch.answers)
+        first, *early = self.losses(model_inputs(share.batch), share.batch)
         loss = _share(first, share)
         self.loss_share = self.ranks.sum(loss.detach())
         for each in early:
@@ -108,14 +111,13 @@ class TrialModule(lightning.LightningModule):
         auxiliary = take_auxiliary_loss(self.model)
         return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
-    def _losses(self, inputs: ModelInputs, targets: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    def _losses(self, inputs: ModelInputs, batch: Batch) -> list[dict[str, Tensor]]:
         """The loss summed over all targets, by answer: of the whole model, then of each early exit.
 
         This is what `trainer.compile` compiles: the model and its loss in one graph.
         """
         answers = [self.model.answers(*inputs), *self.model.take_early_answers()]
-        readouts = self.task.interface.readouts.items()
-        return [{name: total_loss(of, each[name], targets[name]) for name, of in readouts} for each in answers]
+        return [task_losses(self.task, each, batch) for each in answers]
 
     @cached_property
     def evaluations(self) -> list[tuple[str, EvaluationSet]]:

@@ -48,8 +48,11 @@ def parameter_groups(
 
     With `layer_decay` d, what lies n layers below the readout learns at d^n of the rate: the last layer at d, the
     first of L at d^L, embeddings at d^(L+1) (Bao et al. 2021, arXiv:2106.08254; ELECTRA 2020, arXiv:2003.10555).
+    A model of the user's own may have a method `parameter_groups(optim)`, which gives torch's groups in their place.
     `scaled` are the factors by which rates, decay and ε follow the model's sizes (see `scaling`).
     """
+    if (own := getattr(getattr(model, "module", None), "parameter_groups", None)) is not None:
+        return _own_groups(model, own(dict(optim)))
     decay, rate = optim.get("weight_decay", 0.0), optim["layer_decay"]
     below = layers_below(model) if rate != 1 else {}
     scaled = scaled or {}
@@ -68,6 +71,17 @@ def parameter_groups(
             group["eps"] = optim["eps"] * epsilon
         made.append(group)
     return made
+
+
+def _own_groups(model: nn.Module, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The groups that a model of the user's own made, which must hold each trained parameter once."""
+    made = [{**group, "params": [held for held in group["params"] if held.requires_grad]} for group in groups]
+    found = [id(held) for group in made for held in group["params"]]
+    lost = [name for name, held in model.named_parameters() if held.requires_grad and id(held) not in found]
+    if lost or len(found) != len(set(found)):
+        what = f"{lost[0]} is in none" if lost else "one is in two"
+        raise UsageError(f"`parameter_groups` of a model must hold each trained parameter once, but {what}.")
+    return [group for group in made if group["params"]]
 
 
 def layers_below(model: nn.Module) -> dict[str, int]:

@@ -83,11 +83,11 @@ def _slots(model: nn.Module, name: str) -> Iterator[str]:
 
 
 def readout_parameters(model: nn.Module) -> Iterator[str]:
-    """Names of the parameters behind the layers: those of no stack and no embedding."""
+    """Names of the parameters behind the layers: those of no stack and no embedding; none of a model without stacks."""
     within = tuple(f"{name}." for name in stacks(model))
     for name, parameter in model.named_parameters():
         roles = [origin_of(name, parameter).role, *roles_of_leaf(model, name)]
-        if not name.startswith(within) and not any(role.is_embedding for role in roles):
+        if within and not name.startswith(within) and not any(role.is_embedding for role in roles):
             yield name
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from swapformer.errors import UsageError
+from swapformer.model.layers import Role, origin_of
 from swapformer.task.base import Task
 from swapformer.training.parameter_selection import readout_parameters, select_parameters
 from swapformer.training.weights import WeightsSummary, read_weights, summarise_weights, vocabulary_of
@@ -66,7 +67,9 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
             f"the model has no weights called {_names(unexpected)}; choose the parts and sizes that the weights were "
             f"trained with{known}, or add allow=[leftovers]"
         )
-    read = select_parameters(model, ["token_embedding"], "init_fresh") - chosen
+    roles = {name: origin_of(name, held).role for name, held in model.named_parameters()}
+    # A whole model of the user's own declares no table of symbols: each of its weights may be one.
+    read = {name for name, role in roles.items() if role in (Role.TOKEN_EMBEDDING, Role.MATRIX)} - chosen
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:
         problems.append(
             "its symbols are not those of this task, so every embedding would stand for another one; use the same "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from swapformer.interface import MAIN, Readout
 from swapformer.model.cache import Cache
 from swapformer.model.depth import ExitTracker
 from swapformer.model.dims import Side, require_positive, require_presence
+from swapformer.model.init import Init, initialise
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
@@ -37,15 +38,20 @@ class Topology(Tapped):
         reads_source: whether it reads a source before it answers.
         reads_ahead: whether that source is its own input, so that each place is shown all later ones.
         reads_segments: whether it embeds the tag `segment`.
+        has_slots: whether it is made of the parts in the model's slots.
     """
 
     side: ClassVar[Side] = Side.DECODER
     reads_source: ClassVar[bool] = False
     reads_segments: ClassVar[bool] = False
     reads_ahead: bool = False
+    has_slots: ClassVar[bool] = True
 
     stack: Stack
     """The layers whose last states are read."""
+
+    notes: tuple[str, ...] = ()
+    """What the record of a training should say of the model."""
 
     layers_passed: Tensor | None
     """Layers that each token went through in the last forward in evaluation, [B, T]; None if none could leave."""
@@ -59,6 +65,10 @@ class Topology(Tapped):
         self.layers_passed: Tensor | None = None
         self.tie_embeddings, self.embedding_scale = tie_embeddings, embedding_scale
         self.embedding = self._input_layer()
+
+    def start(self, init: Init, seed: int, starts: Mapping[str, float] | None = None) -> None:
+        """Set every weight to its starting value under a seed: as `initialise` does, unless it is not ours to draw."""
+        initialise(self, init, seed, starts)
 
     def _input_layer(self) -> Embedding | Linear:
         """The layer from inputs to the first state of the stream: a table for symbols, a linear map for values."""

@@ -16,6 +16,7 @@ from swapformer.report.statistics.exchange_rate import exchange_sentences
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.results.arms import arm_name, is_timed
+from swapformer.results.config import command_of
 from swapformer.results.moments import INIT, split_moment
 
 MOST_REMARKS = 10
@@ -109,6 +110,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     found += (
         _same_models(records, views)
         + _unmeasured(views)
+        + _seedless(records)
         + _cut_off(views)
         + _noise(views)
         + evaluation_caveats(views)
@@ -337,6 +339,23 @@ def _older(records: Records) -> list[str]:
     return [
         f"What probes found is stored in the form of an older version, and is not drawn: {trials}. Their numbers "
         "count; to draw them, remove these trials' artifacts and run the study again."
+    ]
+
+
+def _seedless(records: Records) -> list[str]:
+    """Arms of a command whose seeds all gave the same numbers: it may ignore its seed."""
+    if not command_of(records.manifest.shared_config):
+        return []
+    alike = []
+    for (arm, condition), rows in records.metrics.groupby(["arm", "condition"], sort=False):
+        seeds = rows.pivot_table(index="seed", columns="metric", values="value")
+        if len(seeds) > 1 and (seeds.nunique() == 1).all():
+            alike.append(arm_name(str(arm), str(condition)))
+    if not alike:
+        return []
+    return [
+        f"Every seed of {number_format.listed(alike)} gave the same numbers to the last digit: the command seems to "
+        "ignore its seed, and then its trials are one trial."
     ]
 
 

@@ -16,6 +16,7 @@ from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.sequential import look_path
 from swapformer.report.statistics.verdicts import ALPHA, Verdict
 from swapformer.results.arms import arm_name
+from swapformer.results.config import command_of
 
 MARKS = {"supported": r"$\checkmark$", "refuted": r"$\times$", "undecided": "?", "depends": r"$\pm$"}
 _SPECIAL = {
@@ -126,6 +127,7 @@ def _compared(records: Records) -> str:
         + (
             " Arms with one seed saw the same batches, and weights that they share began with the same values."
             if manifest.shared_config.get("budget", {}).get("steps")
+            and not any("do not share their start" in text for texts in records.remarks.values() for text in texts)
             else ""
         )
     )
@@ -133,15 +135,22 @@ def _compared(records: Records) -> str:
 
 def _trained(config: Mapping[str, Any]) -> str:
     """The baseline's model and training; nothing where the report was made without its configuration."""
+    if command := command_of(config):
+        return f"A trial of the baseline is the command `{command}` with its settings."
     try:
         model, task, steps = config["model"], config["task"], int(config["budget"]["steps"])
         if not steps:
             return "Nothing was trained: models were measured as they were initialised."
         optimiser = str(config["optim"]["_target_"]).rpartition(".")[2]
+        own = model["topology"].get("module")
+        what = (
+            f"is {own['_target_']}"
+            if own
+            else (f"has {model['num_layers']} layers of width {model['d_model']} with {model['num_heads']} heads")
+        )
         return (
-            f"The baseline has {model['num_layers']} layers of width {model['d_model']} with {model['num_heads']} "
-            f"heads and was trained for {steps:,} steps of {task['batch_size']} sequences with {optimiser} at a peak "
-            f"learning rate of {config['optim']['lr']:g}."
+            f"The baseline {what} and was trained for {steps:,} steps of {task['batch_size']} sequences with "
+            f"{optimiser} at a peak learning rate of {config['optim']['lr']:g}."
         )
     except (KeyError, TypeError, ValueError):
         return ""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import yaml
 
@@ -26,6 +27,7 @@ from swapformer.report.statistics.grid import OUTCOMES, GridEffects, GridVerdict
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 from swapformer.results.arms import UNITS_IN_FULL
+from swapformer.results.config import command_of
 from swapformer.results.costs import Costs
 
 
@@ -100,11 +102,17 @@ def render(
         "columns": result_columns(manifest),
         "table_note": wording.table_note([row for view in views for row in view.rows], manifest.baseline),
         "ends": wording.ends_text,
-        "config": yaml.safe_dump(dict(manifest.shared_config), sort_keys=False, allow_unicode=True),
+        "config": yaml.safe_dump(_shown(manifest.shared_config), sort_keys=False, allow_unicode=True),
         "seconds": float(cells["seconds"].sum()),
     }
     sets = [grid.figures, *(view.figures for view in views)]
     return template.render("report.html.j2", sets, views[0].data.styles, manifest.arms, values)
+
+
+def _shown(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a trial has; a command has a model and a training of its own."""
+    kept = ("seed", "measure", "trainer") if command_of(config) else tuple(config)
+    return {key: config[key] for key in kept if key in config}
 
 
 def choosing_trials(records: Records) -> set[str]:

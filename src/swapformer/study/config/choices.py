@@ -23,7 +23,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from swapformer.paths import conf_dir
-from swapformer.study.config.overrides import require_single_keys
+from swapformer.study.config.overrides import of_whole_model, require_single_keys
 from swapformer.study.config.resolvers import require_references
 from swapformer.targets import require_known_folder
 
@@ -46,6 +46,7 @@ def composition(overrides: Sequence[str]) -> Iterator[DictConfig]:
         UsageError: for an override that is not understood.
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
     """
+    overrides = of_whole_model(overrides)
     require_references(overrides)
     require_single_keys(overrides)
     _require_known_folders(overrides)

@@ -35,7 +35,7 @@ from swapformer.study.config.resolvers import require_references
 from swapformer.study.config.rules.compatibility import check as check_parts
 from swapformer.study.config.rules.settings import of_types
 from swapformer.study.config.same_training import same_training as same_training
-from swapformer.targets import make
+from swapformer.targets import find, make
 from swapformer.task.contract import is_own, require_attributes, require_data
 from swapformer.training.assemble import build_task, encoder_node
 from swapformer.training.weights import summarise_weights
@@ -66,6 +66,8 @@ def finalise(found: DictConfig) -> Config:
     nodes.require_nodes(resolved)
     sizes.require_data(resolved)
     resolved["init_from"] = resolve_source(resolved["init_from"], resolved["runs_dir"])
+    for node in (resolved["model"]["topology"].get("module"), resolved["measure"]):
+        _resolve(node)
     task = build_task(resolved)
     if is_own(task):
         require_attributes(task)
@@ -90,6 +92,13 @@ def finalise(found: DictConfig) -> Config:
         if moments_of(settings) == (END,):
             settings.pop("at", None)  # said or not, it is the same question
     return resolved
+
+
+def _resolve(node: Any) -> None:
+    """Let the class of a node say what its settings stand for, such as the content of a file for its path."""
+    target = node.get("_target_") if isinstance(node, dict) else None
+    if isinstance(target, str) and (resolve := getattr(find(target), "resolved", None)) is not None:
+        node.update(resolve(**{key: value for key, value in node.items() if not key.startswith("_")}))
 
 
 def resolve_source(given: object, runs_dir: str) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import stacks
 from swapformer.model.topology import Topology
 from swapformer.results.arms import Measure
+from swapformer.results.config import command_of
 from swapformer.study.config.pairs import attended_pairs
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, encoder_node, factory, rebuild_task
@@ -79,6 +80,7 @@ def cost(config: Mapping[str, Any], what: Measure) -> int:
         UsageError: where it cannot be counted, there is no cache, or nothing is attended to.
         ValueError: where a part refuses its settings.
     """
+    _require_model(config)
     task = task_of(config)
     if what == "flops":
         found = measure(config, task.interface, 1, [task.train_length], "float32")["lengths"][0]
@@ -96,10 +98,16 @@ def cost(config: Mapping[str, Any], what: Measure) -> int:
 
 def flops_of_a_step(config: Mapping[str, Any]) -> int:
     """Floating-point operations of one optimiser step, forward and backward, of matrix products."""
+    _require_model(config)
     task = task_of(config)
     rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
     found = measure(config, task.interface, rows, [task.train_length], "float32")["lengths"][0]
     return int(found["forward"] + found["backward"])
+
+
+def _require_model(config: Mapping[str, Any]) -> None:
+    if command_of(config):
+        raise UsageError("what the model of a command costs is not known here; leave out `match` and budgets by cost")
 
 
 def seconds_of_a_step(config: Mapping[str, Any]) -> float:
@@ -247,7 +255,8 @@ def measure(
     for stack in stacks(model).values():
         stack.checkpointed = checkpointed
     with torch.device("meta"):
-        parts = [part for layer in plan.layers for part in (layer.position(), layer.attention())]
+        layers = plan.layers if model.has_slots else ()
+        parts = [part for layer in layers for part in (layer.position(), layer.attention())]
     for part in parts:
         if part.limit is not None and part.limit < max(lengths):
             raise UsageError(

@@ -17,6 +17,7 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.measure import is_timed
+from swapformer.results.config import command_of
 from swapformer.results.moments import steps_of
 from swapformer.study.launch.machine import hardware
 from swapformer.targets import find, source_files, targets
@@ -69,6 +70,8 @@ def trial_id(config: Mapping[str, Any]) -> str:
 def identity(config: Mapping[str, Any]) -> Config:
     """Everything that can change a trial's result: its settings, its data, and the source of parts from outside."""
     nodes = {key: config[key] for key in CHANGES_RESULT if key in config or key not in NEUTRAL}
+    if command_of(config):
+        nodes = {key: nodes[key] for key in ("seed", "trainer", "measure", "task")}  # it has a model of its own
     nodes["task"] = _without_paths(config["task"])
     if nodes["task"].get("eval_batch_size") == nodes["task"].get("batch_size"):
         nodes["task"].pop("eval_batch_size", None)  # as it was before it could be another

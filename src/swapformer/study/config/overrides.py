@@ -54,6 +54,25 @@ def require_single_keys(overrides: Iterable[str]) -> None:
                 continue  # Hydra says what is wrong with it
 
 
+_WHOLE_MODEL = {"model.module": "model.topology.module", "model.config": "model.topology.module.config"}
+"""What is said of a whole model, and where it stands in the configuration."""
+
+
+def of_whole_model(overrides: Iterable[str]) -> list[str]:
+    """Overrides as Hydra takes them: settings of a model of the user's own stand in no file, so they are added.
+
+    `model.module.width=64` → `++model.topology.module.width=64`.
+    """
+    found = []
+    for override in overrides:
+        name = key(override)
+        short = next((short for short in _WHOLE_MODEL if name == short or name.startswith(f"{short}.")), None)
+        if short is not None and not override.startswith("~"):
+            override = f"++{_WHOLE_MODEL[short]}{name.removeprefix(short)}={override.partition('=')[2]}"
+        found.append(override)
+    return found
+
+
 def search_path(overrides: Iterable[str]) -> list[str]:
     """Those of `overrides` that tell Hydra where else to look for options: parts of the user's own."""
     return [override for override in overrides if key(override) == "hydra.searchpath"]

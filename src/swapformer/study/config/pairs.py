@@ -14,6 +14,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Full, Pattern
 from swapformer.model.plan import LayerPlan
+from swapformer.model.topology import Topology
 from swapformer.task.base import Batch, Sequences, Task
 from swapformer.training.assemble import build_plan, factory
 from swapformer.training.data import cut
@@ -35,7 +36,10 @@ def attended_pairs(config: Mapping[str, Any], task: Task) -> int:
     """
     with torch.device("meta"):
         plan = build_plan(config, task.interface)
-        reads_ahead = factory(config["model"]["topology"])(plan).reads_ahead
+        model: Topology = factory(config["model"]["topology"])(plan)
+    if not model.has_slots:
+        raise UsageError("the attention of a whole model (model=own) is not known, so no attended pairs are counted")
+    reads_ahead = model.reads_ahead
     batches = [task.train_batch(config["data_seed"], step) for step in range(BATCHES)]
     if reads_ahead:
         batches = [replace(batch, source=batch) for batch in batches]

@@ -60,6 +60,10 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
                 return [crowded]
             plan = build_plan(config, task.interface)
             topology = _target(config["model"]["topology"])
+            if not topology.has_slots:
+                if not (found := list(whole_model.own(config, task, plan))):
+                    found = list(_made(config, task, factory(config["model"]["topology"])(plan)))
+                return found
             if found := list(dict.fromkeys(whole_model.sources(topology, plan))):
                 return found
             predicts = not config["measure"]  # what is measured alone learns nothing from what it sees
@@ -73,8 +77,7 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
             model = factory(config["model"]["topology"])(plan)
             found += [*whole_model.depth(plan), *_topology(config, plan, task, model), *unused]
             if not found:
-                found += [*_probes(config, task, model), *_measurement(config, task, model)]
-                _start(config, task, model)
+                found += _made(config, task, model)
     except InstantiationException as error:
         return [_of_a_part(error.__cause__ or error)]
     except (ValueError, TypeError, RuntimeError) as error:
@@ -130,6 +133,13 @@ def _topology(config: Mapping[str, Any], plan: ModelPlan, task: Task, model: Top
     layers = [layer for each in plan.stacks for layer in each]
     yield from whole_model.initialisation(init, layers, _target(node), node, silent)
     yield from scaling.scaling(config, plan, model)
+
+
+def _made(config: Mapping[str, Any], task: Task, model: Topology) -> Iterator[str]:
+    """The demands on a model that can be made: of probes, of a measurement, and of the weights that it starts from."""
+    yield from _probes(config, task, model)
+    yield from _measurement(config, task, model)
+    _start(config, task, model)
 
 
 def _start(config: Mapping[str, Any], task: Task, model: Topology) -> None:

@@ -2,22 +2,78 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from swapformer.catalogue import default_option, option
+import torch
+
+from swapformer.catalogue import default_option, option, primary
 from swapformer.interface import MAIN
 from swapformer.model.init import Init
 from swapformer.model.plan import LayerPlan, ModelPlan
 from swapformer.model.residual import Residual
 from swapformer.model.topology import Topology
 from swapformer.study.config.rules.stack import moves_norms
-from swapformer.targets import targets
+from swapformer.targets import find, targets
 from swapformer.task.base import Task
-from swapformer.training.assemble import FULL, encoder_node
+from swapformer.training.assemble import FULL, SLOTS, build_plan, encoder_node, factory
 
 USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm", "extension"), "ffn": ("activation",)}
 """For each slot whose parts are built from others, the slots that they may use."""
+
+
+def own(config: Mapping[str, Any], task: Task, plan: ModelPlan) -> Iterator[str]:
+    """The requirements of a whole model in place of the slots: a task of symbols, and settings that it reads."""
+    model, asked, name = config["model"], plan.interface, type(task).__name__
+    read = "which a whole model (model=own) does not read"
+    for slot in (*SLOTS, "layers", "dropout", "bias", "encoder"):
+        default = primary()["model"][slot] if slot not in SLOTS else option(slot, default_option(slot))
+        if slot != "topology" and model[slot] != default:
+            said = f"model/{slot}={default_option(slot)}" if slot in SLOTS else f"model.{slot}={default}"
+            yield f"model.{slot} is set, {read}; leave it as it is ({said}), or give your module a setting of its own."
+    main = asked.readouts[MAIN]
+    if asked.channels or asked.source or len(asked.readouts) > 1 or main.kind != "symbols" or main.per != "position":
+        yield (
+            f"a whole model (model=own) reads one sequence of symbols and gives logits of symbols at each place, but "
+            f"the task {name} asks for something else; use a task of next or masked symbols, or a model of slots."
+        )
+        return
+    with torch.device("cpu"):
+        batch = task.train_batch(config["data_seed"], 0)
+    if batch.document is not None:
+        yield (
+            f"the task {name} packs documents into a row, which a whole model (model=own) cannot tell apart; use a "
+            "task without documents, or a model of slots."
+        )
+    optim, trainer = config["optim"], config["trainer"]
+    needs = {
+        "optim.scaling": optim["scaling"] != "none",
+        "optim.layer_decay": optim["layer_decay"] != 1,
+        "optim=muon": optim["_target_"].endswith(".MuonAdamW"),
+        "trainer.gradient_checkpointing": trainer["gradient_checkpointing"],
+    }
+    for key in (key for key, asks in needs.items() if asks):
+        yield f"{key} goes by roles or layers of a model of slots, which a whole model (model=own) has not declared."
+    looks_ahead = not task.predicts_next or "future" in config["allow"]
+    text = json.dumps([model, asked.vocab_size, min(task.train_length, plan.dims.max_len, _TRIED), looks_ahead])
+    if (problem := _complaint(text, find(model["topology"]["module"]["_target_"]))) is not None:
+        yield problem
+
+
+_TRIED = 32
+"""Tokens of the sequences on which a whole model is tried before it trains."""
+
+
+@lru_cache(maxsize=64)
+def _complaint(text: str, constructor: object) -> str | None:
+    """What is wrong with a whole model, named by JSON and what makes it; it is made and run once."""
+    model, vocabulary, length, looks_ahead = json.loads(text)
+    with torch.device("cpu"):
+        made: Any = factory(model["topology"])(build_plan({"model": model}, vocabulary))
+        found: str | None = made.complaint(length, looks_ahead=looks_ahead)
+    return found
 
 
 def depth(plan: ModelPlan) -> Iterator[str]:

@@ -1,0 +1,70 @@
+"""A causal or masked language model of Hugging Face's transformers, as an arm beside models of slots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from swapformer.errors import UsageError, cut
+
+
+class HuggingFaceModel(nn.Module):
+    """Token ids [B, T] → logits [B, T, V] by the model that a `config.json` describes, its weights drawn anew.
+
+    The vocabulary is the task's. A model whose `architectures` name one for masked symbols is that one; any other is
+    causal. Trained weights are loaded by `swapformer import`, where the architecture is one that swapformer has.
+
+    Args:
+        config: a config.json, the folder that holds it, or its content.
+        vocab_size: symbols of the task.
+        max_len: its longest sequence.
+
+    Raises:
+        ValueError: without transformers, for what is no configuration, or one whose positions end before `max_len`.
+    """
+
+    def __init__(self, *, config: str | Mapping[str, Any], vocab_size: int, max_len: int) -> None:
+        super().__init__()
+        try:
+            from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+        except ImportError as error:
+            raise ValueError("model=huggingface needs transformers; pip install transformers.") from error
+        said = dict(self.resolved(config=config)["config"])
+        try:
+            known: Any = AutoConfig.for_model(said.pop("model_type", None), **said)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"model.config must be a config.json of transformers, but: {cut(error)}") from error
+        limit = getattr(known, "max_position_embeddings", None)
+        if limit is not None and limit < max_len:
+            raise ValueError(
+                f"the task's longest sequence has {max_len} tokens, but model.config says max_position_embeddings="
+                f"{limit}; "
+                "raise it there, or shorten the task."
+            )
+        known.vocab_size, known.use_cache = vocab_size, False
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):  # of another vocabulary
+            setattr(known, name, None)
+        masked = any(name.endswith("ForMaskedLM") for name in known.architectures or ())
+        kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+        self.model: Any = kind.from_config(known)
+
+    @staticmethod
+    def resolved(config: str | Mapping[str, Any]) -> dict[str, Any]:
+        """The settings with the content of the file in place of its path: a trial is known by what it says."""
+        if not isinstance(config, str):
+            return {"config": config}
+        path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"model.config must be a config.json or its folder, but {config}: {cut(error)}") from error
+        if not isinstance(found, dict):
+            raise UsageError(f"model.config must be a config.json of transformers, but {config} holds no settings")
+        return {"config": found}
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Any:
+        return self.model(input_ids=ids, attention_mask=attention_mask)

@@ -1,0 +1,309 @@
+"""Any command as a trial: it is run with a trial's settings and seed, and leaves its metrics."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+from swapformer.errors import UsageError, cut, suggest
+from swapformer.measure.base import MeasuredModel, Measurement
+from swapformer.ranges import Within
+from swapformer.results.history import HistoryWriter
+from swapformer.results.shapes import Finding
+from swapformer.task.base import Direction
+
+if TYPE_CHECKING:
+    from swapformer.training.assemble import Config
+    from swapformer.training.fit import Outcome
+
+FILLED = ("seed", "out", "checkpoint")
+"""Placeholders that the trial fills; `swapformer.study.command`, which brings no torch, has them too."""
+OUT, CHECKPOINT, LOG = "output", "checkpoints/command", "command.log"
+"""Where they lie in the trial's folder, and what the command prints."""
+JSON, CSV = "metrics.json", "metrics.csv"
+"""What a command may leave in {out}: name → value, or rows with a column `step`."""
+SECONDS_TO_STOP = 10
+"""How long a command that is told to stop may write its checkpoint, before it is killed."""
+_NAME = re.compile(r"\{(\w+)\}")
+_SHOWN = 300
+"""Characters of the end of its log that a message repeats."""
+
+
+class Command(Measurement):
+    """Runs a command, which trains and evaluates in its own way, and reads the metrics that it leaves.
+
+    `{name}` in the command stands for a setting; {seed} for the trial's seed, {out} for an empty folder, {checkpoint}
+    for a folder that is kept when the trial is interrupted. No shell reads the command. Its metrics are those of
+    `{out}/metrics.json` (name → number), those of the last row of each column of `{out}/metrics.csv` (a column `step`,
+    one for each metric), or those of printed lines.
+
+    Args:
+        run: the command.
+        settings: name → value of its placeholders.
+        metrics: name → which way it is better.
+        reads: metric → regular expression of a printed line. Its group is the value; with a group named `step` each
+            line is a point of the history, and the last one counts.
+        code: files by whose content a trial is known: their names, or name → sha256 as a trial keeps them.
+        minutes: the longest that the command may take; None without a limit.
+
+    Raises:
+        UsageError: for a placeholder without a setting, or a setting without one.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: str,
+        settings: Mapping[str, Any],
+        metrics: Mapping[str, Direction],
+        reads: Mapping[str, str],
+        code: Sequence[str] | Mapping[str, str],
+        minutes: Annotated[float, Within("(0, inf)")] | None,
+    ) -> None:
+        self.words, self.settings = _words(run), settings
+        self.metrics, self.code, self.minutes = metrics, code, minutes
+        given = {name for name, value in settings.items() if value is not None}
+        asked = {name for word in self.words for name in _NAME.findall(word)}
+        for name in sorted(asked - {*given, *FILLED}):
+            raise UsageError(
+                f"each placeholder of `run` must have a value, but {{{name}}} has none{suggest(name, given)}; set "
+                f"{name}=… in each arm or in `overrides`"
+            )
+        for name in sorted(given - asked):
+            raise UsageError(f"`run` must use each setting, but has no {{{name}}}{suggest(name, asked)}; add it")
+        if "seed" not in asked:
+            raise UsageError("`run` must hand the seed on, but has no {seed}; add one, such as --seed {seed}")
+        if not reads and "out" not in asked:
+            raise UsageError("`run` must say where results go, but has no {out}, and `reads` reads no printed line")
+        self.reads = {name: _pattern(name, text) for name, text in reads.items()}
+
+    @staticmethod
+    def resolved(**settings: Any) -> dict[str, Any]:
+        """The settings with the hash of each file of code: a trial is known by what it says."""
+        names = settings["code"]
+        if not isinstance(names, Sequence) or isinstance(names, str):
+            return settings
+        return {**settings, "code": {str(name): _hash(str(name)) for name in names}}
+
+    def directions(self) -> Mapping[str, Direction]:
+        return self.metrics
+
+    def measure(self, subject: MeasuredModel) -> Finding:
+        raise AssertionError("a command measures no model of ours")
+
+    def run(self, config: Config, directory: Path) -> Outcome:
+        """Run the command to its end and read what it has left.
+
+        Raises:
+            UsageError: if its code has changed since the trial was named.
+            RuntimeError: if it fails, takes too long, or leaves no metrics.
+        """
+        from swapformer.training.fit import Outcome  # late: it brings Lightning
+
+        if isinstance(self.code, Mapping):
+            for name, digest in self.code.items():
+                if _hash(name) != digest:
+                    raise UsageError(f"a trial is known by its code, but {name} has changed since; start it again")
+        out, checkpoint = directory.absolute() / OUT, directory.absolute() / CHECKPOINT
+        shutil.rmtree(out, ignore_errors=True)
+        for folder in (out, checkpoint):
+            folder.mkdir(parents=True, exist_ok=True)
+        values = {**self.settings, "seed": config["seed"], "out": out, "checkpoint": checkpoint}
+        words = [_NAME.sub(lambda found: _text(values[found[1]]), word) for word in self.words]
+        log = directory / LOG
+        with log.open("ab") as file:
+            start = file.tell()
+            self._execute(words, file, int(config["trainer"]["threads"]))
+        with log.open("rb") as file:
+            file.seek(start)
+            printed = file.read().decode("utf-8", "replace")
+        history = self._history(out, printed)
+        writer = HistoryWriter(directory, -1)
+        for step, row in sorted(history.items()):
+            writer.write(step, row)
+        metrics = self._final(out, printed, history)
+        known = {name: value for name, value in metrics.items() if name in self.metrics}
+        if missing := [name for name in self.metrics if name not in known]:
+            given = ", ".join(metrics) or "none"
+            raise RuntimeError(
+                f"the command must leave {missing[0]}, in {{out}}/{JSON}, {{out}}/{CSV} or a printed line, but ended "
+                f"without it; it left {given}{suggest(missing[0], metrics)}"
+            )
+        lost = [f"{name} is {value}: it counts as lost" for name, value in known.items() if not math.isfinite(value)]
+        steps = max(history, default=0)
+        return Outcome("finished", metrics=known, directions=dict(self.metrics), steps=steps, notes=tuple(lost))
+
+    def _execute(self, words: Sequence[str], log: IO[bytes], threads: int) -> None:
+        """Run it; whatever ends this process' wait ends the command and all that it has started."""
+        count = str(threads)
+        given = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
+        given.pop("PYTHONSAFEPATH", None)  # of our own processes: a script imports what lies beside it
+        try:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=given, start_new_session=True
+            )
+        except OSError as error:
+            raise RuntimeError(
+                f"the command must be one that can be run, but {words[0]!r}: {error.strerror}"
+            ) from error
+        try:
+            status = process.wait(None if self.minutes is None else 60 * self.minutes)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"the command must end within {self.minutes:g} minutes, but it did not") from None
+        finally:
+            _stop(process)
+        if status:
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            said = Path(log.name).read_text("utf-8", "replace").strip().splitlines()
+            raise RuntimeError(
+                f"the command {how}: {cut(said[-1], _SHOWN) if said else 'it printed nothing'}; see {LOG}"
+            )
+
+    def _history(self, out: Path, printed: str) -> dict[int, dict[str, float]]:
+        """Step → metric → value, of the table and of printed lines that have a step."""
+        found: dict[int, dict[str, float]] = {}
+        for step, name, value in [*_table(out / CSV), *self._points(printed)]:
+            found.setdefault(step, {})[name] = value
+        return found
+
+    def _points(self, printed: str) -> Iterator[tuple[int, str, float]]:
+        for name, pattern in self.reads.items():
+            if "step" in pattern.groupindex:
+                for line in pattern.finditer(printed):
+                    yield int(line["step"]), name, _number(name, _value(line))
+
+    def _final(self, out: Path, printed: str, history: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+        """The metrics at the end: the newest of the history, then what the file and single printed lines say."""
+        found = {name: value for _, row in sorted(history.items()) for name, value in row.items()}
+        for name, pattern in self.reads.items():
+            if "step" not in pattern.groupindex:
+                lines = [_value(line) for line in pattern.finditer(printed)]
+                if len(lines) > 1:
+                    raise RuntimeError(
+                        f"the command must print {name} once, but {len(lines)} lines fit its pattern; give the pattern "
+                        "a group (?P<step>…), and the last step counts"
+                    )
+                if lines:
+                    found[name] = _number(name, lines[0])
+        return found | _object(out / JSON)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the command's process group: asked first, so that it can write its checkpoint."""
+    for number, patience in ((signal.SIGTERM, SECONDS_TO_STOP), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            break
+        if patience is not None:
+            _wait(lambda: process.poll() is not None, patience)
+    process.wait()
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _words(run: str) -> list[str]:
+    try:
+        words = shlex.split(run)
+    except ValueError as error:
+        raise UsageError(f"`run` must be a command, but its quotes do not match: {error}") from None
+    if not words:
+        raise UsageError("`run` must be a command, but it is empty")
+    return words
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def _pattern(name: str, text: str) -> re.Pattern[str]:
+    try:
+        found = re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise UsageError(f"`reads` of {name} must be a regular expression, but {text!r}: {error}") from None
+    if found.groups - ("step" in found.groupindex) != 1:
+        raise UsageError(
+            f"`reads` of {name} must have one group, its value (and perhaps (?P<step>…)), but {text!r} has "
+            f"{found.groups}; write {name.rpartition('/')[2]} ([\\d.e+-]+)"
+        )
+    return found
+
+
+def _value(line: re.Match[str]) -> str:
+    """The value of a line that fits: its group other than the step."""
+    step = line.re.groupindex.get("step")
+    return next(text for index, text in enumerate(line.groups(), 1) if index != step)
+
+
+def _number(name: str, text: object) -> float:
+    try:
+        if isinstance(text, bool):
+            raise ValueError
+        return float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise RuntimeError(f"a metric must be a number, but the command left {name} = {text!r}") from None
+
+
+def _object(path: Path) -> dict[str, float]:
+    """The metrics of a JSON object; none where there is no file."""
+
+    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise RuntimeError(f"a metric must stand once in {JSON}, but {twice!r} stands twice")
+        return dict(pairs)
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RuntimeError(f"{JSON} must be JSON, but it cannot be read: {cut(error)}") from error
+    if not isinstance(found, dict):
+        raise RuntimeError(f"{JSON} must map names to numbers, but it holds {type(found).__name__}")
+    return {name: _number(name, value) for name, value in found.items() if isinstance(value, int | float | str)}
+
+
+def _table(path: Path) -> Iterator[tuple[int, str, float]]:
+    """Every value of a table with a column `step`."""
+    try:
+        rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, csv.Error) as error:
+        raise RuntimeError(f"{CSV} must be a table, but it cannot be read: {cut(error)}") from error
+    head = rows[0] if rows else []
+    if twice := next((name for name in head if head.count(name) > 1), None):
+        raise RuntimeError(f"a metric must have one column in {CSV}, but {twice!r} has two")
+    if "step" not in head:
+        raise RuntimeError(f"{CSV} must have a column `step`, but it has {', '.join(head) or 'none'}")
+    place = head.index("step")
+    for row in rows[1:]:
+        if len(row) != len(head):
+            raise RuntimeError(f"each row of {CSV} must have {len(head)} values, but one has {len(row)}")
+        for name, value in zip(head, row, strict=True):
+            if name != "step" and value:
+                yield int(_number("step", row[place])), name, _number(name, value)
+
+
+def _hash(name: str) -> str:
+    try:
+        return hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"`code` must name files that can be read, but {name}: {error.strerror}") from error

@@ -1,0 +1,248 @@
+"""Studies of any command: how their files are read, what a command leaves, and what goes wrong with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swapformer.cli import main
+from swapformer.errors import UsageError
+from swapformer.results.store import Store
+from swapformer.study.command import with_command
+from swapformer.study.config.compose import compose
+from swapformer.study.config.identity import trial_id
+from swapformer.study.launch.provenance import current_provenance
+from swapformer.study.launch.trial import execute
+from swapformer.study.plan import make_trial
+
+SCRIPT = '''
+"""Walks to a target; a stand-in for a training script."""
+import json, pathlib, random, sys, time
+import beside  # a module of the script's folder
+from argparse import ArgumentParser
+
+parser = ArgumentParser()
+for name, kind in {"lr": float, "seed": int, "out": pathlib.Path, "checkpoint": pathlib.Path, "mode": str}.items():
+    parser.add_argument(f"--{name}", type=kind)
+given = parser.parse_args()
+noise = random.Random(0 if given.mode == "seedless" else given.seed)
+state, start, x = given.checkpoint / "state.json", 0, 1.0
+if state.exists():
+    start, x = json.loads(state.read_text())
+target = 0.1 * noise.random()
+rows = ["step,val/loss"]
+for step in range(start, 20):
+    x -= given.lr * (x - target)
+    rows.append(f"{step + 1},{(x - target) ** 2!r}")
+    state.write_text(json.dumps([step + 1, x]))
+    print(f"step {step + 1} loss {(x - target) ** 2!r}", flush=True)
+    if given.mode == "slow":
+        time.sleep(0.2)
+loss = (x - target) ** 2
+if given.mode == "fails":
+    sys.exit("there is no such data")
+if given.mode == "twice":
+    (given.out / "metrics.json").write_text('{"val/loss": 1, "val/loss": 2}')
+elif given.mode == "table":
+    (given.out / "metrics.csv").write_text("\\n".join(rows))
+elif given.mode == "words":
+    (given.out / "metrics.json").write_text('{"val/loss": "fine"}')
+elif given.mode != "nothing":
+    (given.out / "metrics.json").write_text(json.dumps({"val/loss": loss, "other": 3}))
+'''
+RUN = f"{sys.executable} walk.py --lr {{lr}} --mode {{mode}} --seed {{seed}} --out {{out}} --checkpoint {{checkpoint}}"
+STUDY: dict[str, Any] = {
+    "run": RUN,
+    "code": ["walk.py"],
+    "metrics": {"val/loss": "lower"},
+    "baseline": "slow",
+    "arms": {"slow": ["lr=0.01"], "fast": ["lr=0.3"]},
+    "overrides": ["mode=plain"],
+    "seeds": 3,
+    "claims": [
+        {"text": "fast is better", "better": {"arm": "fast", "than": "slow", "metric": "val/loss", "margin": 0.01}}
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "walk.py").write_text(SCRIPT)
+    (tmp_path / "beside.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["swapformer"])
+    return tmp_path
+
+
+def overrides(mode: str = "plain", **changed: Any) -> list[str]:
+    """Those of the first arm of the study, with another mode of the script or other keys of the file."""
+    read = with_command({**STUDY, "overrides": [f"mode={mode}"], **changed})
+    return [*read["overrides"], *read["arms"]["slow"]]
+
+
+def run(mode: str = "plain", seed: int = 0, **changed: Any) -> Any:
+    """The record of a trial of the first arm."""
+    trial = make_trial(compose([*overrides(mode, **changed), f"seed={seed}"]))
+    return execute(trial, Store("runs"), current_provenance())
+
+
+def written(content: dict[str, Any]) -> str:
+    Path("walk.yaml").write_text(json.dumps(content))
+    return "walk.yaml"
+
+
+def test_a_study_runs_judges_and_is_not_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", written(STUDY), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["trials"] == {"finished": 6} and found["failed"] == {}
+    assert [verdict["outcome"] for verdict in found["verdicts"]] == ["supported"]
+    logs = {path: path.stat().st_mtime_ns for path in Path("runs/trials").glob("*/command.log")}
+    assert main(["study", "walk.yaml"]) == 0
+    assert logs == {path: path.stat().st_mtime_ns for path in Path("runs/trials").glob("*/command.log")}
+    page = Path("runs/studies/walk/report/report.html").read_text()
+    assert "walk.py --lr {lr}" in page and "measured as they were initialised" not in page
+    assert "num_layers" not in page, "a command has no model of ours"
+
+
+def test_metrics_are_those_of_the_file_the_table_or_printed_lines() -> None:
+    one = run().metrics
+    table = run("table")
+    assert table.metrics == one and table.steps == 20
+    assert one.keys() == {"val/loss"}, "what the study does not name is left out"
+    lines = {"val/loss": r"^step (?P<step>\d+) loss ([\d.e-]+)"}
+    printed = run("nothing", reads=lines)
+    assert printed.metrics == one
+    history = (Path("runs/trials") / printed.id / "metrics.csv").read_text().splitlines()
+    assert len(history) == 21 and history[1].startswith("1,val/loss,")
+
+
+@pytest.mark.parametrize(
+    ("mode", "changed", "said"),
+    [
+        ("fails", {}, "ended with status 1: there is no such data"),
+        ("nothing", {}, r"must leave val/loss, in \{out\}/metrics.json.* it left none"),
+        ("plain", {"metrics": {"val/lost": "lower"}}, "left .*val/loss.*did you mean 'val/loss'"),
+        ("twice", {}, "once in metrics.json, but 'val/loss' stands twice"),
+        ("words", {}, "must be a number, but the command left val/loss = 'fine'"),
+        ("nothing", {"reads": {"val/loss": r"loss ([\d.e-]+)"}}, "print val/loss once, but 20 lines fit"),
+        ("slow", {"minutes": 0.01}, "must end within 0.01 minutes"),
+        ("plain", {"run": f"no_such_program {RUN}"}, "one that can be run, but 'no_such_program'"),
+    ],
+)
+def test_a_command_that_leaves_no_result_has_failed_and_says_why(mode: str, changed: Any, said: str) -> None:
+    record = run(mode, **changed)
+    assert record.status == "failed" and "\n" not in record.reason
+    assert pytest.importorskip("re").search(said, record.reason), record.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"run": RUN.replace("{seed}", "1")}, "has no {seed}"),
+        ({"run": RUN.replace("{lr}", "{lr} {rate}")}, "{rate} has none"),
+        ({"run": RUN.replace("--lr {lr}", "")}, "unknown key 'lr' in measure.settings"),
+        ({"run": RUN + " '"}, "quotes do not match"),
+        ({"run": 3}, "`run` must be a command"),
+        ({"metrics": ["val/loss"]}, "say which way each is better"),
+        ({"code": ["nowhere.py"]}, "nowhere.py: No such file"),
+        ({"reads": {"val/loss": "loss"}}, "must have one group"),
+    ],
+)
+def test_a_file_that_cannot_work_is_refused_before_anything_runs(
+    changed: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", written({**STUDY, **changed})]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+    assert not list(Path("runs").glob("trials/*"))
+
+
+def test_what_is_no_setting_is_swapformers() -> None:
+    read = with_command({**STUDY, "overrides": ["mode=plain", "logger=csv", "trainer.threads=2"]})
+    assert read["overrides"][-3:] == ["measure.settings.mode=plain", "logger=csv", "trainer.threads=2"]
+
+
+def test_a_key_of_a_command_without_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="`code` is of a study of a command"):
+        with_command({"code": ["walk.py"], "arms": {}})
+
+
+def test_an_id_follows_command_settings_seed_and_code_and_nothing_of_ours() -> None:
+    plain = trial_id(compose(overrides()))
+    assert trial_id(compose([*overrides(), "model.d_model=32", "optim.lr=1"])) == plain
+    others = [
+        trial_id(compose([*overrides(), "seed=1"])),
+        trial_id(compose(overrides("table"))),
+        trial_id(compose(overrides(run=RUN.replace("walk.py", "./walk.py")))),
+    ]
+    Path("walk.py").write_text(SCRIPT + "# edited\n")
+    assert len({plain, *others, trial_id(compose(overrides()))}) == 5
+
+
+def test_code_that_changes_after_a_trial_was_named_is_refused() -> None:
+    trial = make_trial(compose(overrides()))
+    Path("walk.py").write_text(SCRIPT + "# edited\n")
+    with pytest.raises(UsageError, match=r"walk\.py has changed"):
+        execute(trial, Store("runs"), current_provenance())
+
+
+def test_a_command_that_ignores_its_seed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", written({**STUDY, "overrides": ["mode=seedless"]}), "--json"]) == 0
+    caveats = json.loads(capsys.readouterr().out)["caveats"]
+    assert any("ignore its seed" in caveat and "slow and fast" in caveat for caveat in caveats)
+
+
+def test_settings_are_tuned_and_swept(capsys: pytest.CaptureFixture[str]) -> None:
+    content = {**STUDY, "arms": {"slow": ["mode=plain"], "fast": ["mode=table"]}, "overrides": [], "claims": []}
+    content |= {"tune": {"lr": [0.01, 0.1, 0.3], "seeds": 1}, "seeds": 2}
+    assert main(["study", written(content), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["trials"] == {"finished": 4} and len(list(Path("runs/trials").iterdir())) == 10
+    chosen = {compose_of(path)["measure"]["settings"]["lr"] for path in Path("runs/trials").iterdir() if path.is_dir()}
+    assert chosen == {0.01, 0.1, 0.3}
+
+
+def compose_of(folder: Path) -> dict[str, Any]:
+    from swapformer.results.config import read_config
+
+    return read_config(folder)
+
+
+def test_an_interrupted_command_goes_on_from_its_checkpoint_and_leaves_nothing_running() -> None:
+    expected = run("table", seed=5).metrics
+    program = f"""
+        from pathlib import Path
+        from swapformer.results.store import Store
+        from swapformer.study.config.compose import compose
+        from swapformer.study.launch.provenance import current_provenance
+        from swapformer.study.launch.trial import execute
+        from swapformer.study.plan import make_trial
+        execute(make_trial(compose({[*overrides("slow"), "seed=5"]!r})), Store("runs"), current_provenance())
+    """
+    trial = make_trial(compose([*overrides("slow"), "seed=5"])).id
+    process = subprocess.Popen([sys.executable, "-c", "\n".join(line.strip() for line in program.splitlines())])
+    log, state = (
+        Path("runs/trials") / trial / "command.log",
+        Path("runs/trials") / trial / "checkpoints/command/state.json",
+    )
+    while not (state.exists() and log.exists() and len(log.read_text().splitlines()) >= 3):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=30)
+    lines = len(log.read_text().splitlines())
+    assert 3 <= lines < 20
+    time.sleep(0.5)
+    assert len(log.read_text().splitlines()) == lines, "the command ended with the trial"
+    assert os.path.exists(state)
+    record = run("slow", seed=5)
+    assert record.status == "finished" and record.metrics == expected and record.attempts == 2
+    assert len(log.read_text().splitlines()) == 20, "steps that were done are not done again"
