@@ -109,7 +109,7 @@ def test_a_study_runs_judges_and_is_not_run_again(capsys: pytest.CaptureFixture[
     assert logs == {path: path.stat().st_mtime_ns for path in Path("runs/trials").glob("*/command.log")}
     page = Path("runs/studies/walk/report/report.html").read_text()
     assert "walk.py --lr {lr}" in page and "measured as they were initialised" not in page
-    assert "num_layers" not in page, "a command has no model of ours"
+    assert "swapformer.model.position" not in page, "a command has no model of ours"
 
 
 def test_metrics_are_those_of_the_file_the_table_or_printed_lines() -> None:
