@@ -44,7 +44,7 @@ types: install-dev
 pytest: install-dev
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --no-loadscope-reorder $(if $(ROOM),--room $(ROOM))
 
-# Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs one of each exercise.
+# Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs three of them.
 exercises-smoke: install
 	$(BIN)/swapformer study experiments scale=smoke --studies 2 runs_dir=$$(mktemp -d)
 

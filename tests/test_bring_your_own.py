@@ -62,6 +62,8 @@ def test_a_whole_model_stands_beside_one_of_slots(capsys: pytest.CaptureFixture[
     assert "15 hold, 0 broken" in printed and "my GPT is as good as the decoder" in printed
     noted = [any("drawn by the constructor of GPT" in note for note in record["notes"]) for record in found.values()]
     assert sum(noted) == 4
+    page = Path("runs/studies/gpt_study/report/report.html").read_text()
+    assert "do not share their start" in page and "began with the same values" not in page
 
 
 def test_a_task_of_ones_own_brings_its_loss() -> None:

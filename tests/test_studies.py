@@ -1,7 +1,7 @@
-"""Every shipped study: the trials it expands to, what its arms differ in, what was published, and one run per exercise.
+"""Every shipped study: the trials it expands to, what its arms differ in, what was published, and some runs.
 
-All tests of a study run in one process (conftest.py). Of each exercise one study is expanded at its cpu scale and one
-is trained at its smoke scale; the other studies and scales are in `make evidence`, and so are published figures.
+All tests of a study run in one process (conftest.py). Of each exercise one study is expanded at its cpu scale, and
+three are trained at their smoke scale; the other studies and scales, and published figures, are in `make evidence`.
 """
 
 from __future__ import annotations

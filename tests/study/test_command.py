@@ -130,7 +130,7 @@ def test_metrics_are_those_of_the_file_the_table_or_printed_lines() -> None:
         ("fails", {}, "ended with status 1: there is no such data"),
         ("nothing", {}, r"must leave val/loss, in \{out\}/metrics.json.* it left none"),
         ("plain", {"metrics": {"val/lost": "lower"}}, "left .*val/loss.*did you mean 'val/loss'"),
-        ("twice", {}, "once in metrics.json, but 'val/loss' stands twice"),
+        ("twice", {}, "metrics.json must have each metric once, but it has 'val/loss' twice"),
         ("words", {}, "must be a number, but the command left val/loss = 'fine'"),
         ("nothing", {"reads": {"val/loss": r"loss ([\d.e-]+)"}}, "print val/loss once, but 20 lines fit"),
         ("slow", {"minutes": 0.01}, "must end within 0.01 minutes"),

@@ -1,4 +1,4 @@
-"""A causal or masked language model of Hugging Face's transformers, as an arm beside models of slots."""
+"""A causal or masked language model of Hugging Face's transformers, as an arm of a study."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from swapformer.errors import UsageError, cut
 
 
 class HuggingFaceModel(nn.Module):
-    """Token ids [B, T] → logits [B, T, V] by the model that a `config.json` describes, its weights drawn anew.
+    """Token ids [B, T] → logits [B, T, V] by the model of a `config.json`, with weights that the trial draws.
 
     The vocabulary is the task's. A model whose `architectures` name one for masked symbols is that one; any other is
     causal. Trained weights are loaded by `swapformer import`, where the architecture is one that swapformer has.
@@ -54,7 +54,7 @@ class HuggingFaceModel(nn.Module):
 
     @staticmethod
     def resolved(config: str | Mapping[str, Any]) -> dict[str, Any]:
-        """The settings with the content of the file in place of its path: a trial is known by what it says."""
+        """The settings with the file's content instead of its path: a trial is known by what the file says."""
         if not isinstance(config, str):
             return {"config": config}
         path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)

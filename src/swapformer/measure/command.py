@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from swapformer.errors import UsageError, cut, suggest
 from swapformer.measure.base import MeasuredModel, Measurement
 from swapformer.ranges import Within
+from swapformer.results.config import FILLED
 from swapformer.results.history import HistoryWriter
 from swapformer.results.shapes import Finding
 from swapformer.task.base import Direction
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from swapformer.training.assemble import Config
     from swapformer.training.fit import Outcome
 
-FILLED = ("seed", "out", "checkpoint")
-"""Placeholders that the trial fills; `swapformer.study.command`, which brings no torch, has them too."""
 OUT, CHECKPOINT, LOG = "output", "checkpoints/command", "command.log"
 """Where they lie in the trial's folder, and what the command prints."""
 JSON, CSV = "metrics.json", "metrics.csv"
@@ -44,9 +43,9 @@ _SHOWN = 300
 class Command(Measurement):
     """Runs a command, which trains and evaluates in its own way, and reads the metrics that it leaves.
 
-    `{name}` in the command stands for a setting; {seed} for the trial's seed, {out} for an empty folder, {checkpoint}
-    for a folder that is kept when the trial is interrupted. No shell reads the command. Its metrics are those of
-    `{out}/metrics.json` (name → number), those of the last row of each column of `{out}/metrics.csv` (a column `step`,
+    `{name}` in the command is filled with a setting: {seed} with the trial's seed, {out} with an empty folder,
+    {checkpoint} with a folder that is kept when the trial is interrupted. No shell reads the command. Its metrics are
+    those of `{out}/metrics.json` (name → number), those of the last row of each column of `{out}/metrics.csv` (a column `step`,
     one for each metric), or those of printed lines.
 
     Args:
@@ -266,7 +265,7 @@ def _object(path: Path) -> dict[str, float]:
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise RuntimeError(f"a metric must stand once in {JSON}, but {twice!r} stands twice")
+            raise RuntimeError(f"{JSON} must have each metric once, but it has {twice!r} twice")
         return dict(pairs)
 
     try:

@@ -124,7 +124,7 @@ def _continuation(model: Topology, task: Task, context: str, continuation: str) 
 
 
 def _written(model: Topology, task: Task, context: str, settings: dict[str, Any]) -> str:
-    """What the model writes greedily behind a context, up to the first of the texts that end it."""
+    """The text that the model writes greedily after a context, up to the first of the texts that end it."""
     until = settings.get("until") or []
     stops = [until] if isinstance(until, str) else list(until)
     ids = task.encode(context)[-(_limit(model) or len(context) + 1) :]

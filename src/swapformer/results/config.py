@@ -16,6 +16,8 @@ from swapformer.yaml_reader import StoredLoader, parse_yaml, reason
 
 ABSENT = "(absent)"
 """Stands for a leaf that only the other configuration has."""
+FILLED = ("seed", "out", "checkpoint")
+"""Placeholders of a command that its trial fills: the seed, an empty folder, and one that an interruption leaves."""
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 

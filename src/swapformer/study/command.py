@@ -18,11 +18,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from swapformer.errors import UsageError, quote
+from swapformer.results.config import FILLED
 
 OWN = ("run", "reads", "code", "minutes")
 """Keys of a study file that are the command's."""
-FILLED = ("seed", "out", "checkpoint")
-"""Placeholders that the trial fills: its seed, an empty folder for results, and one that outlives an interruption."""
 _OURS = ("logger", "trainer", "runs_dir")
 """Keys of a configuration that an override of such a study may set beside the command's settings."""
 SETTINGS = "measure.settings"

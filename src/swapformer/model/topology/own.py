@@ -1,4 +1,4 @@
-"""A whole model of the user's own in place of the slots: any module from token ids to logits."""
+"""A whole model of the user's own instead of the slots: any module from token ids to logits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from swapformer.random import stream, stream_seed
 
 
 class NoLayers:
-    """What stands for the stack of a model that has none: no layer can be named, nothing is cached."""
+    """The stack of a model without layers that we know: none can be named, and nothing is cached."""
 
     layers: Sequence[nn.Module] = ()
     positions: Mapping[str, nn.Module] = MappingProxyType({})
@@ -146,7 +146,7 @@ class Own(Topology):
         return found
 
     def complaint(self, length: int, *, looks_ahead: bool) -> str | None:
-        """What is wrong with the module, as some forwards on the CPU show it; None if nothing is.
+        """The fault that some forwards on the CPU show in the module; None if there is none.
 
         Args:
             length: of the sequences that are tried.
