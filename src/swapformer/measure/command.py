@@ -45,8 +45,8 @@ class Command(Measurement):
 
     `{name}` in the command is filled with a setting: {seed} with the trial's seed, {out} with an empty folder,
     {checkpoint} with a folder that is kept when the trial is interrupted. No shell reads the command. Its metrics are
-    those of `{out}/metrics.json` (name → number), those of the last row of each column of `{out}/metrics.csv` (a column `step`,
-    one for each metric), or those of printed lines.
+    those of `{out}/metrics.json` (name → number), those of the last row of each column of `{out}/metrics.csv` (a
+    column `step`, one for each metric), or those of printed lines.
 
     Args:
         run: the command.
