@@ -215,7 +215,7 @@ def test_a_trial_whose_source_was_edited_after_it_was_named_does_not_run(place: 
         ("A data source", "documents", "-> Iterator[Document]:"),
         ("A measurement", "directions", "-> Mapping[str, Direction]:"),
         ("A schedule", "after", "-> float:"),
-        ("A logger", "show", "-> None:"),
+        ("A logger", "open", "-> Run:"),
     ],
 )
 def test_a_class_that_lacks_a_method_is_told_which_and_how_it_begins(

@@ -160,15 +160,11 @@ def _committed(studies: int, seed: int) -> Iterator[Simulated]:
 
 
 def _ladders(studies: int, seed: int) -> Iterator[Simulated]:
-    from benchmarks.statistics.ladders import ladder_cases, ladder_shares, surface_cases
+    from benchmarks.statistics.ladders import ladder_cases, ladder_shares
 
-    for title, cases, most in (
-        ("ladders of a law of the computation", ladder_cases(), ONE_BY_ONE),
-        ("ladders of a law of N and D", surface_cases(), ONE_BY_ONE // 10),
-    ):
-        few = min(studies, most)
-        yield _table(title, {name: [ladder_shares(case, n, few, seed) for n in FEWER] for name, case in cases.items()},
-                     few, FEWER)  # fmt: skip
+    few = min(studies, ONE_BY_ONE)
+    cells = {name: [ladder_shares(case, n, few, seed) for n in FEWER] for name, case in ladder_cases().items()}
+    yield _table("ladders", cells, few, FEWER)
 
 
 _MADE: Mapping[str, Callable[[int, int], Iterator[Simulated]]] = dict(

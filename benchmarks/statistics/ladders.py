@@ -1,6 +1,6 @@
 """Coverage of speed-ups, of their growth and of the next size, and false growth, on ladders of known answer.
 
-A baseline's losses lie on E + A / C^α (or on the surface E + A / N^α + B / D^β), an arm's where the baseline would be
+A baseline's losses lie on E + A / C^α, an arm's where the baseline would be
 with S times its computation. Seeds are normal, the two arms correlate over them by .65, and log S is a line over log C.
 """
 
@@ -13,21 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.statistics.laws import FloatArray
-from swapformer.report.statistics.ladder import ArmLadder, Points
+from swapformer.report.statistics.ladder import ArmLadder
 from swapformer.report.statistics.ladder_summary import TAIL
 from swapformer.report.statistics.scaling_law import Unfit
 
 STEP = 4.0
 """How many times the computation of the rung before each has."""
-RATIOS = (5.0, 40.0)
-"""Tokens for a parameter of a ladder whose law is a surface."""
 
 
 @dataclass(frozen=True)
 class LadderCase:
     """Ladders of so many rungs: log S is `level` + `slope` · log(C / C₁), the noise of a seed `noise` at each rung.
 
-    `spread`: noise at the largest rung over that of the smallest. `surface`: the law is one of N and D.
+    `spread`: noise at the largest rung over that of the smallest.
     """
 
     rungs: int
@@ -35,23 +33,15 @@ class LadderCase:
     level: float
     slope: float
     spread: float = 1.0
-    surface: bool = False
 
-    def points(self) -> Points:
-        """What trainings at the rungs cost."""
-        sizes = 1e6 * STEP ** (np.arange(self.rungs) / 2)
-        ratios = RATIOS if self.surface else (20.0,)
-        n = np.repeat(sizes, len(ratios))
-        d = n * np.tile(ratios, self.rungs)
-        return Points(n, d, 6 * n * d)
+    @property
+    def computation(self) -> FloatArray:
+        """Operations of a training at each rung."""
+        return np.asarray(1.2e14 * STEP ** np.arange(self.rungs))
 
-    def losses(self, points: Points, factor: FloatArray) -> FloatArray:
-        """The true losses of trainings with `factor` times the computation, by as much in N as in D."""
-        root = np.sqrt(factor)
-        if self.surface:
-            n, d = points.sizes * root, points.tokens * root
-            return np.asarray(1.5 + 1.2 * (n / 1e6) ** -0.3 + 1.0 * (d / 2e7) ** -0.25)
-        return np.asarray(1.5 + 2 * (points.computation * factor / 1.2e14) ** -0.12)
+    def losses(self, factor: FloatArray) -> FloatArray:
+        """The true losses of trainings with `factor` times the operations."""
+        return np.asarray(1.5 + 2 * (self.computation * factor / 1.2e14) ** -0.12)
 
 
 def ladder_cases() -> Mapping[str, LadderCase]:
@@ -66,26 +56,18 @@ def ladder_cases() -> Mapping[str, LadderCase]:
     return found
 
 
-def surface_cases() -> Mapping[str, LadderCase]:
-    """Ladders whose law is a surface."""
-    return {"4 sizes, two budgets each, N and D": LadderCase(4, 0.01, math.log(1.2), 0.0, surface=True)}
-
-
 def draw(case: LadderCase, seeds: int, generator: np.random.Generator) -> tuple[ArmLadder, FloatArray]:
     """A ladder, and the true log S at its points."""
-    points = case.points()
-    true = case.level + case.slope * np.log(points.computation / points.computation[0])
+    computation = case.computation
+    true = case.level + case.slope * np.log(computation / computation[0])
     shape = (len(true), seeds)
     noise = case.noise * np.geomspace(1, case.spread, len(true))[:, None]
     common = math.sqrt(0.65) * generator.normal(size=shape)
     here, base = (
         losses[:, None] + noise * (common + math.sqrt(0.35) * generator.normal(size=shape))
-        for losses in (case.losses(points, np.exp(true)), case.losses(points, np.ones(len(true))))
+        for losses in (case.losses(np.exp(true)), case.losses(np.ones(len(true))))
     )
-    order = np.argsort(points.computation, kind="stable")
-    sorted_points = Points(points.sizes[order], points.tokens[order], points.computation[order])
-    names = tuple(map(str, order))
-    return ArmLadder(names, here[order], base[order], sorted_points, sorted_points), true[order]
+    return ArmLadder(tuple(map(str, range(len(true)))), here, base, computation, computation), true
 
 
 def ladder_shares(case: LadderCase, seeds: int, studies: int, seed: int) -> dict[str, float]:
@@ -94,7 +76,7 @@ def ladder_shares(case: LadderCase, seeds: int, studies: int, seed: int) -> dict
     counts = dict.fromkeys(("smallest", "largest", "slope", "next", "grows", "shrinks", "refused"), 0)
     for _ in range(studies):
         found, true = draw(case, seeds, generator)
-        beyond = case.level + case.slope * math.log(found.next_computation / case.points().computation[0])
+        beyond = case.level + case.slope * math.log(found.next_computation / case.computation[0])
         try:
             parts = {
                 "smallest": (found.at_rung(0), true[0]),

@@ -119,17 +119,6 @@ def _keys() -> list[str]:
     return [f"  {line}".rstrip() for line in own if line.strip()]
 
 
-def train_keys() -> list[str]:
-    """The dotted keys of the primary configuration that hold a value, such as `budget.steps`."""
-    return [key for key in _dotted(primary()) if not key.startswith(("defaults", "hydra"))]
-
-
-def _dotted(node: object, name: str = "") -> list[str]:
-    if not isinstance(node, dict):
-        return [name]
-    return [key for child, value in node.items() for key in _dotted(value, f"{name}.{child}" if name else str(child))]
-
-
 @lru_cache
 def primary() -> dict[str, Any]:
     """The content of `conf/train.yaml`, as the file states it."""

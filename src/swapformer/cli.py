@@ -146,16 +146,6 @@ def _parser() -> argparse.ArgumentParser:
 
     for verb, (_, text) in TOOLS.items():
         verbs.add_parser(verb, help=f"{text}; see swapformer {verb} --help")
-
-    completion = verbs.add_parser(
-        "completion",
-        help="a script that lets your shell complete this command",
-        description="A script for your shell. bash: swapformer completion bash > "
-        "~/.local/share/bash-completion/completions/swapformer. zsh: source it from ~/.zshrc, behind compinit.",
-    )
-    completion.add_argument("shell", choices=("bash", "zsh"))
-    completion.add_argument("--debug", action="store_true", help="show tracebacks")
-    completion.set_defaults(run=_completion)
     return parser
 
 
@@ -163,28 +153,6 @@ def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser
     """Verb → its own command line."""
     (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return dict(verbs.choices)
-
-
-def command_lines() -> dict[str, argparse.ArgumentParser]:
-    """Every command line by its words, such as `study` and `trials prune`."""
-    from swapformer.train import FLAGS
-
-    train = argparse.ArgumentParser(add_help=False)  # Hydra reads it, but its options are known
-    train.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    for flag in FLAGS:
-        train.add_argument(flag, action="store_true")
-    found: dict[str, argparse.ArgumentParser] = {**_verbs(_parser()), "train": train}
-    for verb, (module, _) in TOOLS.items():
-        tool = importlib.import_module(module)
-        below = tool.parsers() if hasattr(tool, "parsers") else {"": tool.parser()}
-        found |= {f"{verb} {word}".strip(): parser for word, parser in below.items()}
-    return found
-
-
-def _completion(options: argparse.Namespace) -> None:
-    from swapformer.tools.completion import script
-
-    print(script(options.shell, command_lines()), end="")
 
 
 def _study(options: argparse.Namespace) -> int | None:

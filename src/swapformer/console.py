@@ -75,7 +75,7 @@ def within(low: float, high: float) -> Callable[[str], float]:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The `type` of an argument of argparse that is one of some words; completion offers them.
+    """The `type` of an argument of argparse that is one of some words.
 
     Unlike `choices` it also fits an argument that may be left out or stand several times, and says what is meant.
     """

@@ -13,7 +13,7 @@ from benchmarks.statistics import TABLES, Simulated, measure
 from benchmarks.statistics.committed import committed_studies, decided_share
 from benchmarks.statistics.design import opposed_bound, opposed_shares
 from benchmarks.statistics.kinds import SLOPE, case_shares, cases, gathered, outcome
-from benchmarks.statistics.ladders import ladder_cases, ladder_shares, surface_cases
+from benchmarks.statistics.ladders import ladder_cases, ladder_shares
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, committed_laws, committed_values, synthetic_laws
 from benchmarks.statistics.shares import ALPHA, ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
@@ -170,11 +170,8 @@ def test_a_table_can_be_made_alone(table: str) -> None:
 
 
 def test_ladders_cover_what_was_put_in_and_see_growth_where_there_is_some() -> None:
-    """A surface and a line, few ladders each; growth of .1 at a noise of .01 is seen in nearly all."""
-    cases = {**ladder_cases(), **surface_cases()}
-    surface = ladder_shares(cases["4 sizes, two budgets each, N and D"], 5, 12, 1)
-    assert min(surface[f"covers: {name}"] for name in ("smallest", "largest", "slope", "next")) >= 0.7
-    growing = ladder_shares(cases["4 rungs, growing"], 5, 40, 1)
+    """Few ladders; growth of .1 at a noise of .01 is seen in nearly all."""
+    growing = ladder_shares(ladder_cases()["4 rungs, growing"], 5, 40, 1)
     assert growing["grows"] > 0.8 and growing["shrinks"] == 0 and growing["covers: slope"] >= 0.85
 
 

@@ -14,10 +14,10 @@ from mirror.destinations import Memory
 from mirror.readback import Curves
 from swapformer.cli import main
 from swapformer.errors import UsageError
-from swapformer.mirror import CSV, Destination, LightningLogger, TensorBoard, lightning_loggers
-from swapformer.mirror.base import StudyResults
+from swapformer.mirror import lightning_loggers
+from swapformer.mirror.base import Destination
 from swapformer.mirror.follower import Follower, Target
-from swapformer.mirror.process import loggers_of
+from swapformer.mirror.process import loggers_of, make_destination
 from swapformer.results.manifest import SCHEMA_VERSION
 from swapformer.results.record import Record
 from swapformer.results.store import Store
@@ -26,7 +26,6 @@ from swapformer.study.config.compose import compose
 ID = "0123456789abcdef"
 FIRST = "step,name,value\n10,train/loss,0.5\n10,val/loss@64,1e-09\n20,train/loss,2.5\n"
 MORE = FIRST + "30,train/loss,0.25\n"
-KINDS: tuple[type[Any], ...] = (CSV, TensorBoard, LightningLogger)
 CSV_LOGGER = {
     "_target_": "lightning.pytorch.loggers.CSVLogger",
     "save_dir": "{folder}",
@@ -35,10 +34,14 @@ CSV_LOGGER = {
 }
 
 
-def made(kind: type[Any]) -> Destination:
-    more = {"logger": CSV_LOGGER} if kind is LightningLogger else {}
-    found: Destination = kind(folder=None, patience=1.0, **more)
-    return found
+def made(kind: str, **more: Any) -> Destination:
+    """The destination of `logger=KIND`, as its YAML file says."""
+    node = compose([f"logger={kind}"] + ([f"logger.lightning.logger={as_text(CSV_LOGGER)}"] * (kind == "lightning")))
+    return make_destination({**node["logger"][kind], **more})
+
+
+def as_text(node: dict[str, str]) -> str:
+    return "{" + ", ".join(f'{key}: "{value}"' for key, value in node.items()) + "}"
 
 
 @pytest.fixture
@@ -95,16 +98,16 @@ def of_tensorboard(folder: Path) -> tuple[Curves, str]:
     return curves, (place / "hparams.yaml").read_text(encoding="utf-8")
 
 
-READ = {CSV: of_csv, TensorBoard: of_tensorboard, LightningLogger: of_csv}
+READ = {"csv": of_csv, "tensorboard": of_tensorboard, "lightning": of_csv}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_trial_is_there_once_with_its_curves_its_settings_and_its_end(kind: type[Any], store: Store) -> None:
+@pytest.mark.parametrize("kind", READ)
+def test_a_trial_is_there_once_with_its_curves_its_settings_and_its_end(kind: str, store: Store) -> None:
     """A second attempt replaces what the first left."""
     where = made(kind)
     assert shown(store, where, "interrupted", FIRST) == []
     assert shown(store, where, "finished", MORE, attempts=2) == []
-    curves, settings = READ[kind](where.place(store.runs_dir / "mirror"))  # type: ignore[attr-defined]
+    curves, settings = READ[kind](store.runs_dir / "mirror" / kind)
     trained = {(step, name): value for (step, name), value in curves.items() if not name.startswith("end/")}
     expected = {(10, "train/loss"): 0.5, (10, "val/loss@64"): 1e-09, (20, "train/loss"): 2.5, (30, "train/loss"): 0.25}
     trained = {(step, name.replace(" at ", "@")): value for (step, name), value in trained.items()}
@@ -115,36 +118,34 @@ def test_a_trial_is_there_once_with_its_curves_its_settings_and_its_end(kind: ty
     assert "d_model" in settings and "secret" not in settings
 
 
-@pytest.mark.parametrize("kind", [CSV, TensorBoard])
-def test_a_studys_verdicts_stand_beside_its_trials(kind: type[Any], tmp_path: Path) -> None:
-    rows = [{"claim": "a | b", "verdict": "supported", "differences": "−0.5 [−0.6, −0.4]"}]
-    (tmp_path / "report.html").write_text("<p>the page</p>")
-    results = StudyResults("my/heads", "Does it?", "h8", {}, rows, [{"arm": "h8"}], [], tmp_path / "report.html")
-    where, said = made(kind), list[str]()
-    for _ in range(2):  # shown again, it replaces
-        where.show(results, tmp_path, said.append)
-    held = [path.read_text("utf-8", "replace") for path in where.place(tmp_path).rglob("*") if path.is_file()]  # type: ignore[attr-defined]
-    assert said == [] and any("supported" in text and "−0.5 [−0.6, −0.4]" in text for text in held)
-
-
 def test_a_package_that_is_missing_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lightning_loggers, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"logger=tensorboard needs .* tensorboard.*swapformer\[tensorboard\]"):
-        made(TensorBoard).require()
-    made(CSV).require()
+    with pytest.raises(UsageError, match="needs the package tensorboard, which is not installed: pip install tensor"):
+        made("tensorboard")
+    made("csv")
+
+
+def test_a_line_for_the_end_says_how_to_see_the_curves(tmp_path: Path) -> None:
+    assert (
+        made("tensorboard").upload_hint(tmp_path) == f"to see the curves: tensorboard --logdir {tmp_path}/tensorboard"
+    )
+    assert made("csv").upload_hint(tmp_path) is None
 
 
 def test_a_logger_of_a_package_that_nobody_allowed_is_refused() -> None:
     with pytest.raises(UsageError, match=r"os\.system"):
-        LightningLogger(logger={"_target_": "os.system"}, folder=None, patience=1.0).require()
+        made("csv", logger={"_target_": "os.system"})
 
 
 def test_several_loggers_are_entries_of_one_node_and_each_has_states_of_its_own() -> None:
     found = compose(["logger=[csv,wandb]", "logger.wandb.mode=online", "task=copy"])["logger"]
     assert list(found) == ["csv", "wandb"] and found["wandb"]["mode"] == "online"
-    assert [node["_target_"].rpartition(".")[2] for node in loggers_of({"logger": found})] == ["CSV", "WandB"]
+    assert [node["_target_"].rpartition(".")[2] for node in loggers_of({"logger": found})] == [
+        "LightningLogger",
+        "WandB",
+    ]
     assert loggers_of({"logger": {}}) == loggers_of({}) == []
-    assert len({made(kind).folder_name for kind in KINDS} | {Memory().folder_name}) == 4
+    assert len({made(kind).folder_name for kind in READ} | {Memory().folder_name}) == 4
 
 
 @pytest.mark.evidence
@@ -157,8 +158,7 @@ def test_a_trained_trial_is_in_each_of_three_loggers(tmp_path: Path, monkeypatch
     ]  # fmt: skip
     kinds = ("csv", "tensorboard", "lightning")
     patient = [f"logger.{kind}.patience=300" for kind in kinds]  # however busy the machine is
-    any_logger = "{" + ", ".join(f'{key}: "{value}"' for key, value in CSV_LOGGER.items()) + "}"
-    chosen = ["logger=[csv,tensorboard,lightning]", f"logger.lightning.logger={any_logger}"]
+    chosen = ["logger=[csv,tensorboard,lightning]", f"logger.lightning.logger={as_text(CSV_LOGGER)}"]
     assert main(["train", *tiny, *chosen, *patient]) == 0
     (trial,) = Store("runs").ids()
     assert list(Path("runs/mirror/csv").glob(f"*/*/{trial}/metrics.csv"))

@@ -144,7 +144,7 @@ def test_the_run_of_a_study_replaces_its_earlier_ones_and_no_other_studys(store:
     names = ["heads_gpu", "a-study-heads", "heads", "heads 1", "heads-1", "h" * 101, "h" * 102, "heads", "heads"]
     where, folder = place(), store.runs_dir / "mirror"
     for name in names:
-        where.show(StudyResults(name, "", "", {"finished": 1}, [], [], []), folder, print)
+        where.show(StudyResults(name, "", "", {"finished": 1}, {}), folder, print)
     where.close()
     left = [read_run(path).began["display_name"] for path in folder.glob("wandb/offline-run-*")]
     assert sorted(left) == sorted(set(names))

@@ -34,47 +34,35 @@ def test_every_size_is_a_condition_beside_those_of_a_grid() -> None:
     assert conditions(None, [()])[""].values == {}
 
 
-def test_sizes_may_grow_by_a_constant_factor() -> None:
-    """64 · 4^(k/3) is 64, 101.6, 161.3, 256: to multiples of 32."""
-    found = parse_ladder({"key": "model.d_model", "from": 64, "to": 256, "steps": 4, "multiple": 32})
-    assert found is not None and list(found.sizes) == ["d_model64", "d_model96", "d_model160", "d_model256"]
-    assert found.sizes["d_model160"] == ("model.d_model=160",)
-
-
 def test_tokens_follow_from_the_baselines_parameters_and_are_the_same_for_all_arms() -> None:
     """Oracle: the parameters that the composer counts of the composed baseline."""
-    plan = expand(parse(study(ladder={"sizes": SIZES, "tokens_per_parameter": [5, 10]}), "x"))
-    assert next(iter(plan.spec.conditions)) == "rung=d8, tokens_per_parameter=5"
+    plan = expand(parse(study(ladder={"sizes": SIZES, "tokens_per_parameter": 5}), "x"))
+    assert next(iter(plan.spec.conditions)) == "rung=d8"
     budgets: dict[str, set[float]] = {}
     for each in plan.templates:
         budgets.setdefault(each.condition, set()).add(each.config["budget"]["tokens"])
         if each.arm == "gelu":
-            ratio = 5 if each.condition.endswith("=5") else 10
-            assert each.config["budget"]["tokens"] == ratio * plan.composer.cost(each.config, "params")
+            assert each.config["budget"]["tokens"] == 5 * plan.composer.cost(each.config, "params")
             assert each.config["model"]["d_model"] == (8 if "d8" in each.condition else 16)
-    assert len(budgets) == 4 and all(len(found) == 1 for found in budgets.values())
+    assert len(budgets) == 2 and all(len(found) == 1 for found in budgets.values())
 
 
-def test_one_budget_has_no_name_of_its_own() -> None:
-    ladder = Ladder({"a": ("x=1",), "b": ("x=2",)}, (20.0,))
-    assert [rung.values for rung in ladder.rungs] == [{"rung": "a"}, {"rung": "b"}]
-    assert ladder.rungs[0].tokens_per_parameter == 20 and "budget.steps" in ladder.keys
+def test_a_budget_by_parameters_sets_every_other_budget() -> None:
+    ladder = Ladder({"a": ("x=1",), "b": ("x=2",)}, 20.0)
+    assert {"x", "budget.steps", "budget.tokens", "budget.flops"} == set(ladder.keys)
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
         ([], "`ladder` must be"),
-        ({"size": SIZES}, "unknown key 'size' in `ladder`; did you mean 'sizes'"),
+        ({"size": SIZES}, "`ladder` must be"),
+        ({"sizes": SIZES, "token_per_parameter": 2}, "unknown key 'token_per_parameter' in `ladder`; did you mean"),
         ({"sizes": {"a": ["x=1"]}}, "needs at least two different sizes"),
         ({"sizes": {"a": ["x=1"], "b": ["x=1"]}}, "sizes 'a' and 'b' of `ladder` are the same"),
         ({"sizes": {"a": ["x=1"], "b": []}}, "size 'b' must set something"),
         ({"sizes": {"a/b": ["x=1"], "b": ["x=2"]}}, "a size's name must be a text without"),
         ({"sizes": {"a": ["seed=1"], "b": ["x=2"]}}, "and no seed"),
-        ({"key": "x", "from": 8, "to": 4, "steps": 3}, "from a smaller to a larger number"),
-        ({"key": "x", "from": 8, "to": 12, "steps": 9, "multiple": 4}, "some of them twice; take fewer steps"),
-        ({"key": "x", "from": 8, "to": 12}, "`ladder` needs `steps`"),
-        ({"key": "x", "from": 8.5, "to": 12, "steps": 3}, "`ladder.from` must be a whole number"),
         ({"sizes": SIZES, "tokens_per_parameter": 0}, "must be a number above 0"),
     ],
 )
@@ -118,6 +106,7 @@ def test_a_ladder_is_run_reported_and_judged_again_from_its_folder(
         ladder={"sizes": {f"d{d}": [f"model.d_model={d}"] for d in (4, 8, 16, 32)}, "tokens_per_parameter": 2},
         overrides=[*SMALL, "eval.every=2", "eval.batches=1", "eval.final_batches=2", "log_every=1"],
         metrics=["val/loss"],
+        figures={"ladder_val_loss": {}},
         claims=[
             {"text": "faster", "speed_up": {**about, "above": 1}},
             {"text": "grows", "grows": {**about, "above": 0}},

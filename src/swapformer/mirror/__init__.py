@@ -5,7 +5,7 @@ files are its queue: what could not be sent today is still in them tomorrow.
 """
 
 from swapformer.mirror.base import Destination, Run, RunInfo
-from swapformer.mirror.lightning_loggers import CSV, LightningLogger, TensorBoard
+from swapformer.mirror.lightning_loggers import LightningLogger
 from swapformer.mirror.wandb_runs import WandB
 
-__all__ = ["CSV", "Destination", "LightningLogger", "Run", "RunInfo", "TensorBoard", "WandB"]
+__all__ = ["Destination", "LightningLogger", "Run", "RunInfo", "WandB"]

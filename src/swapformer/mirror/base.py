@@ -35,18 +35,17 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """The results of a study as tables: lists of rows that are mappings of plain values.
+    """The results of a study.
 
-    `report` is the page, or None where none was written.
+    `counts`: of trials, by status. `tables`: `verdicts`, `arms` and `cost`, lists of rows of plain values; one without
+    rows is missing. `report`: the page, or None where none was written.
     """
 
     study: str
     question: str
     baseline: str
     counts: Mapping[str, int]
-    verdicts: Sequence[Mapping[str, Any]]
-    arms: Sequence[Mapping[str, Any]]
-    costs: Sequence[Mapping[str, Any]]
+    tables: Mapping[str, Sequence[Mapping[str, Any]]]
     report: Path | None = None
 
 
@@ -103,13 +102,13 @@ class Destination(ABC):
         `folder`: for files of the destination's own. `report_problem`: for what went wrong and was worked around.
         """
 
-    @abstractmethod
     def show(self, results: StudyResults, folder: Path, report_problem: ReportProblem) -> None:
-        """Show the results of a study."""
+        """Show the results of a study; a destination of trials only does nothing."""
+        return
 
-    @abstractmethod
     def close(self) -> None:
         """Let go of the destination itself, when all runs are closed."""
+        return
 
 
 def summary_of(record: Record) -> dict[str, Any]:

@@ -1,97 +1,121 @@
-"""The dashboard of a study: its sections and panels, from the manifest and the records of its report."""
+"""A study's dashboard, as a workspace of Weights & Biases (package `wandb-workspaces`), from what its report reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from swapformer.errors import UsageError
 from swapformer.report.figures.figure_data import length_families, reported_metrics
 from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS
 from swapformer.results.manifest import Manifest
 
-Kind = Literal["text", "table", "curve", "bar", "scatter", "media"]
+
+def require() -> None:
+    """Raise UsageError if the packages that build workspaces are not installed."""
+    missing = [name for name in ("wandb", "wandb_workspaces") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"a dashboard needs {' and '.join(name.replace('_', '-') for name in missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed: pip install 'swapformer[dashboard]'"
+        )
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One panel; arms are averaged over seeds, with their standard error, in curves and bars.
+def logger_settings(folder: Path, runs_dir: Path) -> Mapping[str, Any]:
+    """The settings of W&B that the study in `folder` was run with; empty where it was not."""
+    loggers = read(folder, runs_dir).manifest.shared_config.get("logger")
+    return loggers.get("wandb", loggers) if isinstance(loggers, dict) else {}  # one entry stood there without a name
 
-    `shows`: metrics; of a text the text itself, of a scatter what lies along x and along y. `over`: what a
-    curve is drawn over.
+
+def workspace(folder: Path, runs_dir: Path, project: str, entity: str | None) -> Any:
+    """The workspace of the study in `folder`: its runs grouped by arm, each metric with its mean and standard error.
+
+    Raises UsageError where the study's manifest cannot be read.
     """
-
-    kind: Kind
-    title: str
-    shows: tuple[str, ...]
-    over: str = "Step"
-
-
-@dataclass(frozen=True)
-class Section:
-    """Panels under a heading."""
-
-    name: str
-    panels: tuple[Panel, ...]
-
-
-@dataclass(frozen=True)
-class Dashboard:
-    """The dashboard of one study; `logger` is the setting of W&B that the study was run with."""
-
-    study: str
-    question: str
-    sections: tuple[Section, ...]
-    logger: Mapping[str, Any]
-
-
-def dashboard(folder: Path, runs_dir: Path) -> Dashboard:
-    """The dashboard of the study in `folder`. Raises UsageError where its manifest cannot be read."""
+    spaces, expressions = import_module("wandb_workspaces.workspaces"), import_module("wandb_workspaces.expr")
     records = read(folder, runs_dir)
-    manifest = records.manifest
-    recorded = list(dict.fromkeys(records.metrics["metric"]))
-    lengths = length_families(manifest.metrics, recorded)
+    panels = _panels(records.manifest, list(dict.fromkeys(records.metrics["metric"])))
+    return spaces.Workspace(
+        name=records.manifest.name,
+        entity=entity or "",
+        project=project,
+        sections=[spaces.Section(name=name, panels=shown, is_open=True) for name, shown in panels.items() if shown],
+        settings=spaces.WorkspaceSettings(max_runs=100),
+        runset_settings=spaces.RunsetSettings(
+            filters=expressions.And(expressions.Metric("Group") == records.manifest.name),
+            groupby=[expressions.Metric("JobType")],
+        ),
+    )
+
+
+def to_json(space: Any) -> str:
+    """The JSON that is sent when the workspace is saved."""
+    spec = space._to_model().spec.model_dump_json(by_alias=True, exclude_none=True)
+    return json.dumps(json.loads(spec), indent=1) + "\n"
+
+
+def logged_in() -> bool:
+    """Whether wandb knows a key; never asks for one."""
+    return bool(import_module("wandb").login(prompt=False))
+
+
+def save(space: Any) -> str:
+    """Put the workspace into its project; returns its address.
+
+    Raises UsageError where the server refuses it, or cannot be reached.
+    """
+    try:
+        if not space.entity:
+            space.entity = import_module("wandb").Api().default_entity
+        return str(space.save().url)
+    except Exception as error:  # whatever wandb, its transport or the server raise
+        raise UsageError(f"the workspace could not be saved to W&B: {' '.join(str(error).split())}") from error
+
+
+def _panels(manifest: Manifest, recorded: Sequence[str]) -> dict[str, list[Any]]:
+    """The panels of each section; `recorded`: metrics of the study's trials."""
+    reports = import_module("wandb_workspaces.reports.v2")
+    by_arm = {"groupby": "JobType", "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
+
+    def bar(title: str, names: Sequence[str]) -> Any:
+        return reports.BarPlot(title=title, metrics=list(names), **by_arm)
+
+    def curve(name: str, over: str = "Step") -> Any:
+        title = name if over == "Step" else f"{name} over {over.removeprefix('train/')}"
+        return reports.LinePlot(title=title, x=over, y=[name], **by_arm)
+
+    def tables(*names: str) -> list[Any]:
+        return [reports.WeavePanelSummaryTable(table_name=name) for name in names]  # of the study's own run
+
+    def against(cost: str) -> Any:
+        x, y = reports.SummaryMetric(cost), reports.SummaryMetric(metric)
+        return reports.ScatterPlot(title=f"{metric} against {cost.removeprefix('cost/')}", x=x, y=y)
+
+    metric = manifest.metrics[0] if manifest.metrics else "val/loss"
+    lines = [f"- **{claim.text}**: {claim.assertion}" for claim in claims_of(manifest)]
+    text = "\n".join([f"## {manifest.question or manifest.name}", "", *lines, "", f"`{manifest.command}`"])
     measured = [name for name in reported_metrics(manifest.metrics, recorded) if not name.startswith("probe/")]
     probes = [name for name in dict.fromkeys([*manifest.metrics, *recorded]) if name.startswith("probe/")]
     curves = [name for name in manifest.metrics if "@" not in name and not name.startswith(("probe/", "test/"))]
-    maps = [f"probe/{name}" for name in manifest.shared_config.get("probes") or ()]
-    pictures = (Panel("media", "What the probes saw", tuple(maps)),) if maps and probes else ()
-    metric = manifest.metrics[0] if manifest.metrics else "val/loss"
-    costs = [Panel("scatter", f"{metric} against {x}", (f"cost/{x}", metric)) for x in ("parameters_total", "seconds")]
-    sections = (
-        Section("Verdicts", (Panel("text", "Question and claims", (_claims(manifest),)), *_tables("verdicts", "arms"))),
-        Section("Results", tuple(Panel("bar", name, (name,)) for name in measured if "@" not in name)),
-        Section("Length", tuple(Panel("bar", base, tuple(names.values())) for base, names in lengths.items())),
-        Section("Training", tuple(_curves((*curves, TRAINING_LOSS, "train/lr", "train/grad_norm"), curves[:1]))),
-        Section("Probes", (*(Panel("bar", name, (name,)) for name in probes), *pictures)),
-        Section("Cost", (*_tables("cost"), *costs)),
-        Section("Report", _tables("report")),
-    )
-    loggers = manifest.shared_config.get("logger")
-    logger = loggers.get("wandb", loggers) if isinstance(loggers, dict) else {}  # one alone stood there once
-    shown = tuple(section for section in sections if section.panels)
-    return Dashboard(manifest.name, manifest.question, shown, logger)
-
-
-def _claims(manifest: Manifest) -> str:
-    """The question, and each claim with what it asserts, as Markdown."""
-    claims = claims_of(manifest)
-    lines = [f"- **{claim.text}**: {claim.assertion}" for claim in claims]
-    return "\n".join([f"## {manifest.question or manifest.name}", "", *lines, "", f"`{manifest.command}`"])
-
-
-def _curves(names: Sequence[str], first: Sequence[str]) -> Iterator[Panel]:
-    """Metrics over the steps; what matters most over tokens and seconds too."""
-    for name in names:
-        yield Panel("curve", name, (name,))
-    for name in dict.fromkeys((*first, TRAINING_LOSS)):
-        for axis in (TOKENS, SECONDS):
-            yield Panel("curve", f"{name} over {axis.removeprefix('train/')}", (name,), axis)
-
-
-def _tables(*names: str) -> tuple[Panel, ...]:
-    """Tables of the study's own run."""
-    return tuple(Panel("table", name, (name,)) for name in names)
+    maps = [f"probe/{name}" for name in manifest.shared_config.get("probes") or ()] if probes else []
+    return {
+        "Verdicts": [reports.MarkdownPanel(markdown=text), *tables("verdicts", "arms")],
+        "Results": [bar(name, [name]) for name in measured if "@" not in name],
+        "Length": [bar(base, [*names.values()]) for base, names in length_families(manifest.metrics, recorded).items()],
+        "Training": [
+            *(curve(name) for name in (*curves, TRAINING_LOSS, "train/lr", "train/grad_norm")),
+            *(curve(name, x) for name in dict.fromkeys((*curves[:1], TRAINING_LOSS)) for x in (TOKENS, SECONDS)),
+        ],
+        "Probes": [
+            *(bar(name, [name]) for name in probes),
+            *([reports.MediaBrowser(title="What the probes saw", media_keys=maps)] if maps else []),
+        ],
+        "Cost": [*tables("cost"), against("cost/parameters_total"), against("cost/seconds")],
+        "Report": tables("report"),
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from swapformer.mirror.follower import Target
 from swapformer.mirror.process import mirror_folder
 from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.page import wording
-from swapformer.report.page.to_json import finite, row_dict, verdict_dict
+from swapformer.report.page.to_json import finite, row_dict
 from swapformer.report.records import read
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
@@ -42,43 +42,44 @@ def study_results(folder: Path, runs_dir: Path) -> StudyResults:
     records = read(folder, runs_dir)
     claims = claims_of(records.manifest)
     records = record_looks(folder, runs_dir, claims, records)
-    manifest = records.manifest
-    verdicts = judge_all(claims, records)
-    rows = [(condition, row) for condition, data in figure_data(records, claims).items() for row in data.rows]
+    manifest, rows = records.manifest, figure_data(records, claims)
     page = folder / "report" / "report.html"
+    tables = {
+        "verdicts": _table({at: map(_verdict, here) for at, here in judge_all(claims, records).items()}),
+        "arms": _table({at: [_arm(row, manifest.metrics) for row in data.rows] for at, data in rows.items()}),
+        "cost": _table({at: map(_cost, data.rows) for at, data in rows.items()}),
+    }
     return StudyResults(
         study=manifest.name,
         question=manifest.question,
         baseline=manifest.baseline,
         counts={str(status): int(count) for status, count in records.cells["status"].value_counts().items()},
-        verdicts=[_at(where, _verdict(verdict)) for where, here in verdicts.items() for verdict in here],
-        arms=[_at(where, _arm(row_dict(row, manifest.metrics))) for where, row in rows],
-        costs=[_at(where, _cost(row)) for where, row in rows],
+        tables={name: rows for name, rows in tables.items() if rows},
         report=page if page.is_file() else None,
     )
 
 
-def _at(condition: str, row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its condition of the grid, where there is one."""
-    return {"condition": condition, **row} if condition else row
+def _table(rows: Mapping[str, Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of all conditions of the grid, each with its condition where there is one."""
+    return [{"condition": at, **row} if at else row for at, here in rows.items() for row in here]
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    plain = verdict_dict(verdict)
     return {
-        "claim": plain["text"],
-        "verdict": plain["outcome"],
-        "why": plain["why"],
+        "claim": verdict.claim.text,
+        "verdict": verdict.outcome,
+        "why": wording.verdict_text(verdict),
         "differences": "; ".join(wording.contrast_text(contrast) for contrast in verdict.contrasts),
-        "p_holm": plain["p_holm"],
-        "pairs": plain["pairs"],
+        "p_holm": verdict.p_adjusted,
+        "pairs": verdict.pairs,
     }
 
 
-def _arm(row: Mapping[str, Any]) -> dict[str, Any]:
+def _arm(row: ArmRow, metrics: Sequence[str]) -> dict[str, Any]:
     """Mean, interval and paired difference of each metric."""
-    found: dict[str, Any] = {"arm": row["arm"], "trials": ", ".join(f"{n} {s}" for s, n in row["trials"].items() if n)}
-    for name, summary in row["metrics"].items():
+    plain = row_dict(row, metrics)
+    found: dict[str, Any] = {"arm": row.arm, "trials": ", ".join(f"{n} {s}" for s, n in plain["trials"].items() if n)}
+    for name, summary in plain["metrics"].items():
         found |= {name: summary["mean"], f"{name} low": summary["lower"], f"{name} high": summary["upper"]}
         found[f"{name} Δ"] = summary["difference"]
     return found
@@ -86,11 +87,6 @@ def _arm(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cost(row: ArmRow) -> dict[str, Any]:
     """Steps and tokens of a trial, seconds of all trials together."""
-    return {
-        "arm": row.arm,
-        "parameters": finite(row.parameters),
-        "parameters without positions": finite(row.non_position),
-        "steps": finite(row.steps),
-        "tokens": finite(row.tokens),
-        "seconds": finite(row.seconds),
-    }
+    names = {"parameters without positions": "non_position"}
+    columns = ("parameters", "parameters without positions", "steps", "tokens", "seconds")
+    return {"arm": row.arm, **{name: finite(getattr(row, names.get(name, name))) for name in columns}}

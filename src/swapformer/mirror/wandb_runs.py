@@ -95,15 +95,13 @@ class WandB(Destination):
             job_type="study", config={"swapformer": {"study": results.study, "baseline": results.baseline}},
             tags=_tags(results.study, *self.tags), notes=results.question,
         )  # fmt: skip
-        tables = {"verdicts": results.verdicts, "arms": results.arms, "cost": results.costs}
-        shown: dict[str, Any] = {name: _table(rows) for name, rows in tables.items() if rows}
+        shown: dict[str, Any] = {name: _table(rows) for name, rows in results.tables.items()}
         if results.report is not None:
             shown["report"] = _wandb().Html(results.report.read_text(encoding="utf-8"), inject=False)
         run.log(shown)
         run.summary.update({f"trials/{status}": count for status, count in results.counts.items()})
-        run.summary.update(
-            {f"verdict/{arm_name(row['claim'], row.get('condition', ''))}": row["verdict"] for row in results.verdicts}
-        )
+        for row in results.tables.get("verdicts", ()):
+            run.summary[f"verdict/{arm_name(row['claim'], row.get('condition', ''))}"] = row["verdict"]
         self.end(run, 0)
 
     def end(self, run: Any, status: int) -> None:

@@ -16,8 +16,6 @@ Values = Mapping[str, str]
 
 RUNG = "rung"
 """The key of a ladder's sizes among the values of a condition."""
-TOKENS_PER_PARAMETER = "tokens_per_parameter"
-"""The key of a ladder's budgets there."""
 
 Measure = Literal["params", "flops", "kv_bytes", "pairs"]
 """A cost that arms can be made to agree in."""

@@ -83,14 +83,13 @@ class _Expansion:
     def _budget(self, condition: str) -> tuple[str, ...]:
         """The tokens that every arm has at a rung of a ladder, by all parameters of the baseline there."""
         spec = self.spec
-        found = spec.conditions[condition]
-        if found.rung is None or found.rung.tokens_per_parameter is None:
+        if spec.ladder is None or spec.ladder.ratio is None:
             return ()
-        own = texts.merge(spec.overrides, found.overrides, spec.arms[spec.baseline], self.extra)
+        own = texts.merge(spec.overrides, spec.conditions[condition].overrides, spec.arms[spec.baseline], self.extra)
         for template, reason in self._composed(spec.baseline, condition, own):
             if reason is None:
                 count = self._cost(template.config, "params")
-                return (f"budget.tokens={round(found.rung.tokens_per_parameter * count)}",)
+                return (f"budget.tokens={round(spec.ladder.ratio * count)}",)
             self.impossible[spec.baseline, condition] = reason
         self._require_baseline(condition)
         raise AssertionError("a baseline that cannot be composed was refused")

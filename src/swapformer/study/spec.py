@@ -232,7 +232,7 @@ def with_seeds(spec: Spec, seeds: object) -> Spec:
 def _check_roles(spec: Spec) -> None:
     """Refuse a key with two roles, too many trials, tuning seeds that are reported, and looks without claims."""
     comparison.require_one_role(spec.roles)
-    rungs = len(spec.ladder.rungs) if spec.ladder else 1
+    rungs = len(spec.ladder.sizes) if spec.ladder else 1
     comparison.require_few_trials(len(spec.arms) * rungs, len(spec.seeds), spec.tune, spec.grid)
     comparison.require_free(spec.roles, spec.overrides, "`overrides`")
     for arm, overrides in spec.arms.items():

@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from swapformer.errors import UsageError
-from swapformer.mirror.dashboard import dashboard
-from swapformer.mirror.workspace import build, logged_in, require, save, to_json
+from swapformer.mirror.dashboard import logged_in, logger_settings, require, save, to_json, workspace
 from swapformer.results.files import write_atomic
 from swapformer.tools.command_line import add_common, names_and_overrides, store_of, study_folder
 
@@ -21,17 +20,17 @@ def main(arguments: Sequence[str]) -> int:
     store = store_of(overrides)
     folder = study_folder(store, names[0])
     require()
-    shown = dashboard(folder, store.runs_dir)
-    project = options.project or shown.logger.get("project") or "swapformer"
-    workspace = build(shown, project, options.entity or shown.logger.get("entity"))
+    used = logger_settings(folder, store.runs_dir)
+    project = options.project or used.get("project") or "swapformer"
+    space = workspace(folder, store.runs_dir, project, options.entity or used.get("entity"))
     path = folder / "report" / "workspace.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, to_json(workspace))
+    write_atomic(path, to_json(space))
     print(path)
     if options.offline:
         return 0
     if logged_in():
-        print(save(workspace))
+        print(save(space))
     else:
         print("not logged in to W&B, so it is only written to that file; `wandb login`, then the same command saves it")
     return 0

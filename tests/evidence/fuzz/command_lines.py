@@ -59,7 +59,7 @@ LINES: Mapping[str, Sequence[Sequence[str]]] = {
         ["status", "runs_dir=nowhere"], ["trials", "0123"], ["trials", "runs_dir=nowhere"], ["trials", "--status", "x"],
         ["trials", "--arm", "x", "runs_dir=/dev"], ["trials", "compare"], ["trials", "compare", "0"],
         ["trials", "prune", "--nothing"], ["list", "nothing"], ["list", "--config-dir", "nowhere"],
-        ["completion", "fish"], ["completion"], ["dashboard"], ["dashboard", "nothing"],
+        ["dashboard"], ["dashboard", "nothing"],
         ["sample", "0123", "--prompt", ""], ["sample", "0123", "--prompt", "a", "--tokens", "x"],
         ["sample", "0123", "--prompt", "a", "--tokens", "0"],
         ["sample", "0123", "--prompt", "a", "--temperature", "nan"],

@@ -213,7 +213,7 @@ def test_the_guide_has_an_example_of_every_kind_and_each_is_judged() -> None:
         seen = Evidence(
             tuple(names), tuple(seeds), values, dict.fromkeys(names, yes), dict.fromkeys(names, no),
             {"val/loss": "lower", "val/accuracy": "higher"},
-            sizes={arm: (1e6 * 10 ** (at / 2), 1e6 * 10 ** (at / 2), 1e12 * 10**at) for arm, at in rung.items()},
+            operations={arm: 1e12 * 10**at for arm, at in rung.items()},
         )  # fmt: skip
         for claim in claims:
             if claim.spans or not spec.grid:

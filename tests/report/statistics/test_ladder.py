@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from report.store import Store
-from swapformer.report.page.caveats import ladder_sentences
 from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.estimates import MeanEstimate, UnknownEstimate
@@ -20,7 +17,6 @@ from swapformer.report.statistics.evidence import Evidence, gather, join
 from swapformer.report.statistics.ladder import (
     ArmLadder,
     FactorEstimate,
-    Points,
     Unfit,
     course,
     decision_accuracy,
@@ -28,7 +24,6 @@ from swapformer.report.statistics.ladder import (
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.power import seeds_for
 from swapformer.report.statistics.verdicts import judge
-from swapformer.results.costs import Measured
 from swapformer.results.manifest import Manifest
 
 RUNGS = 4
@@ -48,8 +43,7 @@ def ladder(speed_ups: np.ndarray, noise: float, seed: int, seeds: int = 5, cost:
         losses[:, None] + common + generator.normal(0, 0.6 * noise, (RUNGS, seeds))
         for losses in (law(C * speed_ups * cost), law(C))
     ]
-    points = Points(C**0.5, 20 * C**0.5, C)
-    return ArmLadder(tuple(CONDITIONS), rows[0], rows[1], replace(points, computation=cost * C), points)
+    return ArmLadder(tuple(CONDITIONS), rows[0], rows[1], cost * C, C)
 
 
 def test_speed_ups_are_times_the_operations_of_the_baseline_at_equal_loss() -> None:
@@ -61,7 +55,7 @@ def test_speed_ups_are_times_the_operations_of_the_baseline_at_equal_loss() -> N
     slope = np.polyfit(np.log(C), np.log(true), 1)
     assert found.trend().value == pytest.approx(slope[0], rel=0.05)
     assert found.next_size().value == pytest.approx(np.polyval(slope, math.log(4 * C[-1])), rel=0.05)
-    same = replace(found, here=found.base, own=found.points)
+    same = replace(found, here=found.base, own=found.computation)
     assert same.log_speed_ups(range(5)) == pytest.approx(np.zeros(RUNGS), abs=1e-12)
 
 
@@ -125,7 +119,7 @@ def evidence(found: ArmLadder, lost: tuple[str, str] | None = None) -> Evidence:
         {(names[k], "val/loss"): np.full(5, math.nan) if gone[k] else row for k, row in rows.items()},
         {names[k]: np.full(5, not gone[k]) for k in rows}, {names[k]: np.full(5, gone[k]) for k in rows},
         {"val/loss": "lower"},
-        sizes={names[k]: (C[i % RUNGS] ** 0.5, C[i % RUNGS] ** 0.5, C[i % RUNGS]) for i, k in enumerate(rows)},
+        operations={names[k]: C[i % RUNGS] for i, k in enumerate(rows)},
     )  # fmt: skip
 
 
@@ -176,7 +170,7 @@ def taller(absent: str | None, at: int, rungs: int = RUNGS + 1) -> tuple[Evidenc
     computation = 1e12 * 4.0 ** np.arange(rungs)
     names = [f"rung=s{number}" for number in range(rungs)]
     speed_ups = 1.1 * 1.25 ** np.arange(rungs)
-    values, kept, finished, diverged, sizes = {}, [], {}, {}, {}
+    values, kept, finished, diverged, operations = {}, [], {}, {}, {}
     for arm, factor in (("a", np.ones(rungs)), ("b", speed_ups)):
         for number, name in enumerate(names):
             own = f"{arm} with {name}"
@@ -186,11 +180,18 @@ def taller(absent: str | None, at: int, rungs: int = RUNGS + 1) -> tuple[Evidenc
                 kept.append(own)
                 values[own, "val/loss"] = np.full(5, math.nan) if lost else loss
                 finished[own], diverged[own] = np.full(5, not lost), np.full(5, lost and absent == "diverged")
-                sizes[own] = (computation[number] ** 0.5, computation[number] ** 0.5, computation[number])
+                operations[own] = computation[number]
     why = {"impossible": f"is impossible: {REASON}", "failed": "has no trial that came to an end (failed: no memory)"}
     gone = {f"b with {names[at]}": why[absent]} if absent in why else {}
     return Evidence(
-        tuple(kept), tuple(range(5)), values, finished, diverged, {"val/loss": "lower"}, sizes=sizes, absent=gone
+        tuple(kept),
+        tuple(range(5)),
+        values,
+        finished,
+        diverged,
+        {"val/loss": "lower"},
+        operations=operations,
+        absent=gone,
     ), names
 
 
@@ -342,7 +343,7 @@ def test_a_summary_says_law_course_and_accuracy() -> None:
             values={(arm, "val/loss"): parts.values[name, "val/loss"] for arm, name in own.items()},
             finished={arm: parts.finished[name] for arm, name in own.items()},
             diverged={arm: parts.diverged[name] for arm, name in own.items()},
-            sizes={arm: parts.sizes[name] for arm, name in own.items()},
+            operations={arm: parts.operations[name] for arm, name in own.items()},
         )  # fmt: skip
     manifest = Manifest("x", "a", {"a": (), "b": ()}, tuple(range(5)), ("val/loss",), (), conditions=CONDITIONS)
     (summary,) = ladder_summaries(manifest, by_condition)
@@ -359,48 +360,6 @@ def test_a_summary_says_law_course_and_accuracy() -> None:
     )  # fmt: skip
     (summary,) = ladder_summaries(manifest, by_condition)
     assert summary.arms[0].course == "undecided" and all(low == 0 for _, low, _ in summary.arms[0].rungs.values())
-
-
-def test_a_speed_up_by_seconds_has_the_ratio_of_seconds_for_that_of_operations() -> None:
-    """The arm needs twice the baseline's operations for its tokens, but only 1.6 times its seconds at the largest size:
-    the speed-up there is 2 / 1.6 of that by operations. At a size where one of them was not timed there is none."""
-    true = np.array([1.1, 1.2, 1.35, 1.5])
-    found = ladder(true, 0.002, 1, cost=2.0)
-    parts = evidence(found)
-    by_condition = {}
-    for index, at in enumerate(CONDITIONS):
-        own = {arm: f"{arm} with {at}" for arm in ("a", "b")}
-        by_condition[at] = replace(
-            parts, arms=("a", "b"),
-            values={(arm, "val/loss"): parts.values[name, "val/loss"] for arm, name in own.items()},
-            finished={arm: parts.finished[name] for arm, name in own.items()},
-            diverged={arm: parts.diverged[name] for arm, name in own.items()},
-            sizes={"a": (C[index] ** 0.5, 1e6, C[index]), "b": (C[index] ** 0.5, 1e6, 2 * C[index])},
-        )  # fmt: skip
-    manifest = Manifest("x", "a", {"a": (), "b": ()}, tuple(range(5)), ("val/loss",), (), conditions=CONDITIONS)
-    speeds = {f"a with {at}": 800.0 for at in CONDITIONS} | {
-        f"b with rung=s{index}": speed for index, speed in ((0, 400.0), (3, 500.0))
-    }
-    (summary,) = ladder_summaries(manifest, by_condition, speeds, "a machine")
-    (course_of_b,) = summary.arms
-    assert list(course_of_b.seconds) == ["rung=s0", "rung=s3"]
-    assert course_of_b.seconds["rung=s0"] == pytest.approx(course_of_b.rungs["rung=s0"])
-    assert course_of_b.seconds["rung=s3"] == pytest.approx([each * 2 / 1.6 for each in course_of_b.rungs["rung=s3"]])
-    assert course_of_b.seconds["rung=s3"][0] == pytest.approx(1.5 * 2 / 1.6, rel=0.1)
-    said = " ".join(summary.lines())
-    assert "b: effective speed-up by seconds in val/loss" in said
-    assert "with steps timed on a machine; another machine has other ratios." in said
-    records = SimpleNamespace(manifest=manifest)
-    views: list[Any] = [
-        SimpleNamespace(
-            condition=at, machine="a machine", data=SimpleNamespace(evidence=each, records=records),
-            timed={arm: Measured((1.0,), int(speeds[f"{arm} with {at}"]), 1, 1, None, 1, "", False)
-                   for arm in ("a", "b") if f"{arm} with {at}" in speeds},
-        )
-        for at, each in by_condition.items()
-    ]  # fmt: skip
-    assert ladder_sentences(views, timed=True) == summary.lines()
-    assert not any("by seconds" in line for line in ladder_sentences(views))
 
 
 def test_a_factor_has_the_limits_and_p_values_of_its_logarithm() -> None:

@@ -35,7 +35,7 @@ def ladder_plot(summary: LadderSummary, styles: Mapping[str, Style]) -> ReportFi
     tooltips = Tooltips("operations of a training", "point")
     reach = [summary.next_computation] if math.isfinite(summary.next_computation) else []
     ends = (min(summary.computation.values()), max([*summary.computation.values(), *reach]))
-    if summary.law is not None and summary.law.line:
+    if summary.law is not None:
         along = np.geomspace(*ends, 60)
         axes.plot(along, summary.law.loss(along), color=INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=2)
     for arm, style in shown.items():

@@ -35,7 +35,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
     verdicts = [verdict for view in views for verdict in view.verdicts]
     found = []
     found += exchange(views)
-    found += ladder_sentences(views, timed=True)
+    found += ladder_sentences(views)
     path = look_path([verdict.claim for verdict in verdicts], records)
     if manifest.looks or len(path.looks) > 1:
         counts = number_format.listed([str(number) for number in path.seeds])
@@ -60,22 +60,10 @@ def exchange(views: Sequence[View]) -> list[str]:
     return found
 
 
-def ladder_sentences(views: Sequence[View], timed: bool = False) -> list[str]:
-    """The findings of a ladder: laws, speed-ups, how they go with size, and how its rungs would have decided.
-
-    `timed`: speed-ups by seconds too, where steps were timed with the machine to themselves; they are of one machine,
-    so that no file of results that is published has them.
-    """
+def ladder_sentences(views: Sequence[View]) -> list[str]:
+    """The findings of a ladder: laws, speed-ups, how they go with size, and how its rungs would have decided."""
     evidence = {view.condition: view.data.evidence for view in views}
-    speeds = {
-        arm_name(arm, view.condition): each.speed
-        for view in views
-        for arm, each in view.timed.items()
-        if not each.forced
-    }
-    machine = views[0].machine if views else ""
-    known = (speeds, machine) if timed else ({}, "")
-    found = ladder_summaries(views[0].data.records.manifest, evidence, *known) if views else []
+    found = ladder_summaries(views[0].data.records.manifest, evidence) if views else []
     return [line for summary in found for line in summary.lines()]
 
 

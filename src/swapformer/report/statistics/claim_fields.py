@@ -170,10 +170,10 @@ class Fields:
             raise self.fail(f"`over` needs at least two different numbers, one for each point, but has {xs or 'none'}")
         return sorted(points, key=lambda point: point[0])
 
-    def along(self, key: str, beside: str = "") -> Sequence[str]:
-        """The conditions along one key of the grid, in which the others (but `beside`) stay as they are."""
+    def along(self, key: str) -> Sequence[str]:
+        """The conditions along one key of the grid, in which the others stay as they are."""
         names = self.chosen if self.chosen is not None else tuple(self.conditions)
-        apart = [other for other in self.factors if other not in (key, beside)]
+        apart = [other for other in self.factors if other != key]
         if len({tuple(self.conditions[name][other] for other in apart) for name in names}) > 1:
             said = ", ".join(f"{other}: {self.conditions[names[0]][other]}" for other in apart)
             raise self.fail(f"an axis over {key} needs one value of every other key of the grid: say at: {{{said}}}")

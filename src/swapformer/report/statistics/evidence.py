@@ -64,7 +64,7 @@ class Evidence:
     did not reach it, where any did not.
     `ranges`: the values that a metric can take, where the study says so.
     `unbeaten`: what the baseline has to beat and does not, in words; no claim is judged while there is any.
-    `sizes[arm]`: mean parameters without those of positions, mean training tokens, counted operations of a training.
+    `operations[arm]`: counted operations of a training.
     `absent[arm]`: why none of its trials came to an end, as what may stand behind its name.
     `items[arm]`: its sums over evaluated items, as the mean over its seeds; `generated`: items are samples and no text.
     """
@@ -81,7 +81,7 @@ class Evidence:
     evaluated: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     censored: frozenset[str] = frozenset()
     unreached: Mapping[tuple[str, str], BoolArray] = field(default_factory=dict)
-    sizes: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    operations: Mapping[str, float] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     items: Mapping[str, Items] = field(default_factory=dict)
     generated: bool = False
@@ -322,7 +322,8 @@ def gather(records: Records) -> Evidence:
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
         censored_of(ways_of(records.manifest)), unreached,
-        _sizes(records), _absent(records), {arm: found for (_, arm), found in records.items.items()}, records.generated,
+        _operations(records), _absent(records),
+        {arm: found for (_, arm), found in records.items.items()}, records.generated,
         ranges, unbeaten,
     )  # fmt: skip
 
@@ -356,15 +357,10 @@ def _absent(records: Records) -> dict[str, str]:
     return found
 
 
-def _sizes(records: Records) -> dict[str, tuple[float, float, float]]:
-    """Arm → mean parameters, tokens and operations of its trainings, nan where one is not known."""
+def _operations(records: Records) -> dict[str, float]:
+    """Arm → counted operations of a training, where they are known."""
     where = records.manifest.condition or ""
-    operations = {each.arm: each.flops for each in records.manifest.fairness if each.condition == where}
-    means = records.cells.groupby("arm")[["non_position", "tokens"]].mean()
-    return {
-        str(arm): (float(row["non_position"]), float(row["tokens"]), float(operations.get(str(arm), math.nan)))
-        for arm, row in means.iterrows()
-    }
+    return {each.arm: float(each.flops) for each in records.manifest.fairness if each.condition == where}
 
 
 def join(by_condition: Mapping[str, Evidence]) -> Evidence:
@@ -386,7 +382,7 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
         unreached={
             (arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.unreached.items()
         },
-        sizes=named(lambda each: each.sizes),
+        operations=named(lambda each: each.operations),
         absent=named(lambda each: each.absent),
         items=named(lambda each: each.items),
         generated=first.generated,

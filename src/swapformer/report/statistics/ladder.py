@@ -25,32 +25,23 @@ import numpy as np
 
 from swapformer.report.statistics.estimates import Estimate, FloatArray, MeanEstimate, UnknownEstimate
 from swapformer.report.statistics.evidence import Evidence
-from swapformer.report.statistics.scaling_law import REFUSED, ScalingLaw, Unfit, computation_at, fit, misfit
+from swapformer.report.statistics.scaling_law import REFUSED, ScalingLaw, Unfit, fit, misfit
 from swapformer.results.arms import arm_name
 
 
 @dataclass(frozen=True)
-class Points:
-    """The rungs of a ladder, from the cheapest on: mean parameters, tokens and operations of a training of one arm."""
-
-    sizes: FloatArray
-    tokens: FloatArray
-    computation: FloatArray
-
-
-@dataclass(frozen=True)
 class ArmLadder:
-    """An arm against the baseline over the rungs that both have.
+    """An arm against the baseline over the rungs that both have, from the cheapest on.
 
     `rungs`: their names. `here`, `base`: losses [rungs, seeds], of seeds that both have on all of them. `own` and
-    `points`: what the arm's and the baseline's trainings cost there.
+    `computation`: counted operations of the arm's and the baseline's trainings there.
     """
 
     rungs: tuple[str, ...]
     here: FloatArray
     base: FloatArray
-    own: Points
-    points: Points
+    own: FloatArray
+    computation: FloatArray
 
     @property
     def seeds(self) -> int:
@@ -60,28 +51,23 @@ class ArmLadder:
     @cached_property
     def law(self) -> ScalingLaw:
         """The baseline's law. Raises `Unfit` where it is refused."""
-        p = self.points
-        law = fit(self.base.mean(axis=1), p.sizes, p.tokens, p.computation)
-        wrong = misfit(law, self.base, p.sizes, p.tokens, p.computation)
+        law = fit(self.base.mean(axis=1), self.computation)
+        wrong = misfit(law, self.base, self.computation)
         if wrong < REFUSED:
             raise Unfit(
-                f"the baseline's losses do not follow E + A / N^α + B / D^β: the residuals have p = {wrong:.2g}; "
-                "look at its trainings (a learning rate that does not fit every size), or leave rungs out"
+                f"the baseline's losses do not follow E + A / C^α: the residuals have p = {wrong:.2g}; look at its "
+                "trainings (a learning rate that does not fit every size), or leave rungs out"
             )
         return law
 
     def log_speed_ups(self, kept: Sequence[int]) -> FloatArray:
-        """log S at each rung from the means over some seeds; ±inf where the baseline's law does not reach the loss."""
-        p = self.points
+        """log S at each rung from the means over some seeds; inf where the baseline's law does not reach the loss."""
         base, here = (losses[:, list(kept)].mean(axis=1) for losses in (self.base, self.here))
-        law = fit(base, p.sizes, p.tokens, p.computation)
-        found = []
-        for at, start in enumerate(np.log(p.computation)):
-            inverse = law.log_computation if law.line else _inverse(law, p, at, float(start))
-            reached = [inverse(float(loss)) for loss in (here[at], base[at])]
-            ratio = math.log(p.computation[at] / self.own.computation[at])
-            found.append(reached[0] - reached[1] + ratio if all(map(math.isfinite, reached)) else reached[0])
-        return np.array(found)
+        inverse = fit(base, self.computation).log_computation
+        reached = np.array([(inverse(float(h)), inverse(float(b))) for h, b in zip(here, base, strict=True)])
+        with np.errstate(invalid="ignore"):
+            found = reached[:, 0] - reached[:, 1] + np.log(self.computation / self.own)
+        return np.where(np.isfinite(reached).all(axis=1), found, reached[:, 0])
 
     @cached_property
     def _replicates(self) -> tuple[FloatArray, list[FloatArray]]:
@@ -111,39 +97,18 @@ class ArmLadder:
 
     def trend(self) -> Estimate:
         """The slope of log S over log C: above 0 the speed-up grows with size."""
-        return self.estimate(lambda found: _line(np.log(self.points.computation), found)[1])
+        return self.estimate(lambda found: _line(np.log(self.computation), found)[1])
 
     def next_size(self) -> Estimate:
         """log S at the next size, as far beyond the largest as sizes lie apart on average."""
-        logs = np.log(self.points.computation)
+        logs = np.log(self.computation)
         return self.estimate(lambda found: _at(_line(logs, found), self.next_computation))
 
     @property
     def next_computation(self) -> float:
         """The operations of the baseline's training at the next size."""
-        c, sizes = self.points.computation, len(np.unique(np.round(np.log(self.points.sizes), 3)))
-        return float(c.max() * (c.max() / c.min()) ** (1 / (sizes - 1))) if sizes > 1 else math.nan
-
-
-def _inverse(law: ScalingLaw, p: Points, at: int, start: float) -> Callable[[float], float]:
-    """log C of a loss along the line through a rung on which the ladder's sizes and budgets grow."""
-    of_size, of_tokens = _growth(p)
-
-    def loss_at(x: float) -> float:
-        step = x - start
-        return float(law.loss(p.sizes[at] * math.exp(of_size * step), p.tokens[at] * math.exp(of_tokens * step)))
-
-    return lambda loss: computation_at(loss_at, loss, start)
-
-
-def _growth(p: Points) -> tuple[float, float]:
-    """The slopes of log N and log D over log C: among points of as many tokens for a parameter, if there are any."""
-    ratio = np.round(np.log(p.tokens / p.sizes), 2)
-    logs = [np.log(each) for each in (p.computation, p.sizes, p.tokens)]
-    if max(np.unique(ratio, return_counts=True)[1]) > 1:
-        logs = [each - np.array([each[ratio == own].mean() for own in ratio]) for each in logs]
-    x, n, d = logs
-    return _line(x, n)[1], _line(x, d)[1]
+        c = self.computation
+        return float(c[-1] * (c[-1] / c[0]) ** (1 / (len(c) - 1))) if len(c) > 1 else math.nan
 
 
 def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
@@ -234,19 +199,17 @@ def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions:
         raise Unfit(f"a law over size is that of a loss, where lower is better, but {metric} is not one")
     left_out = missing_rungs(evidence, (arm, than), metric, conditions)
     names = [each for each in conditions if each not in left_out]
-    nothing: tuple[float, float, float] = (math.nan,) * 3
-    costs = [np.array([evidence.sizes.get(arm_name(who, at), nothing) for at in names]) for who in (arm, than)]
-    if not names or not np.isfinite(np.stack(costs)[:, :, 2]).all():
+    costs = [np.array([evidence.operations.get(arm_name(who, at), math.nan) for at in names]) for who in (arm, than)]
+    if not names or not np.isfinite(costs).all():
         raise Unfit("the operations of some rung cannot be counted" if names else "no rung has a value of both arms")
-    order = [int(at) for at in np.argsort(costs[1][:, 2], kind="stable")]
-    names, costs = [names[at] for at in order], [each[order] for each in costs]
+    order = [int(at) for at in np.argsort(costs[1], kind="stable")]
+    names = [names[at] for at in order]
     rows = [np.array([evidence.seed_values(arm_name(who, at), metric) for at in names]) for who in (arm, than)]
     kept = np.isfinite(rows[0]).all(axis=0) & np.isfinite(rows[1]).all(axis=0)
     first = arm_name(than, names[0])
     for name in (arm_name(who, at) for who in (arm, than) for at in names):
         kept &= evidence.same_class(first, name)
-    own, points = (Points(each[:, 0], each[:, 1], each[:, 2]) for each in costs)
-    return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], own, points)
+    return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], costs[0][order], costs[1][order])
 
 
 def missing_rungs(evidence: Evidence, arms: Sequence[str], metric: str, conditions: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from swapformer.report.statistics.claim_fields import RANGES, Fields, Term
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import SumClaim
 from swapformer.report.statistics.estimates import Estimate, UnknownEstimate
-from swapformer.results.arms import RUNG, TOKENS_PER_PARAMETER
+from swapformer.results.arms import RUNG
 
 if TYPE_CHECKING:
     from swapformer.report.statistics.evidence import Evidence
@@ -42,7 +42,7 @@ class SpeedUpClaim(SumClaim):
         (than, *more) = fields.others(raw["than"], "than", arm)
         if more:
             raise fields.fail(f"`{kind}` is against one arm; make a claim for each")
-        rungs = fields.along(RUNG, TOKENS_PER_PARAMETER)
+        rungs = fields.along(RUNG)
         terms = [Term(sign, who, metric, at) for at in rungs for sign, who in ((-1.0, arm), (1.0, than))]
         where = cls.place(fields, raw, rungs, bounds[1])
         return cls(text, kind, arm, (), metric, 0.0, terms=tuple(terms), bounds=bounds, over="size", where=where)

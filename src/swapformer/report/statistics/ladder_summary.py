@@ -14,7 +14,7 @@ from swapformer.report.statistics.estimates import Estimate, FloatArray
 from swapformer.report.statistics.evidence import Evidence, join
 from swapformer.report.statistics.ladder import ArmLadder, arm_ladder, course, decision_accuracy, missing_rungs
 from swapformer.report.statistics.scaling_law import ScalingLaw, Unfit
-from swapformer.results.arms import RUNG, TOKENS_PER_PARAMETER, Values, arm_name
+from swapformer.results.arms import RUNG, Values, arm_name
 from swapformer.results.manifest import Manifest
 
 TAIL = 0.025
@@ -30,17 +30,13 @@ COURSES = {
 
 @dataclass(frozen=True)
 class ArmCourse:
-    """An arm's speed-up at each rung and at the next size, the slope of its logarithm, and how it goes with size.
-
-    `seconds`: its speed-up by seconds at the rungs where both arms were timed.
-    """
+    """An arm's speed-up at each rung and at the next size, the slope of its logarithm, and how it goes with size."""
 
     arm: str
     rungs: Mapping[str, Interval]
     next_size: Interval
     slope: Interval
     course: str
-    seconds: Mapping[str, Interval]
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,6 @@ class LadderSummary:
 
     `law`: the baseline's, None where it is refused, which `notes` say. `computation`: of the baseline's trainings, by
     rung. `means`: arm → mean at each rung. `accuracy`: rung → the share of pairs of arms that it orders as the largest.
-    `machine`: on which steps were timed.
     """
 
     metric: str
@@ -63,14 +58,12 @@ class LadderSummary:
     accuracy: Mapping[str, float]
     next_computation: float
     notes: tuple[str, ...]
-    machine: str
 
     def lines(self) -> list[str]:
         """The summary in sentences."""
         found = []
         if self.law is not None:
-            what = "C operations" if self.law.line else "N parameters and D tokens"
-            found.append(f"Law of {self.baseline} in {self.metric} over {what}: {self.law.text}.")
+            found.append(f"Law of {self.baseline} in {self.metric} over C operations: {self.law.text}.")
         for each in self.arms:
             ends = list(each.rungs.items())
             (smallest, first), (largest, last) = ends[0], ends[-1]
@@ -80,14 +73,6 @@ class LadderSummary:
                 f"{_text(each.next_size)} is expected at the next size, of "
                 f"{number_format.scaled(self.next_computation)} operations."
             )
-        for each in self.arms:
-            if each.seconds:
-                timed = [f"{_text(speed_up)} with {at}" for at, speed_up in each.seconds.items()]
-                shown = ", ".join([timed[0], timed[-1]][: len(timed)])
-                found.append(
-                    f"{each.arm}: effective speed-up by seconds in {self.metric} {shown}, with steps timed "
-                    f"on {self.machine}; another machine has other ratios."
-                )
         known = {at: share for at, share in self.accuracy.items() if not math.isnan(share)}
         if len(known) > 1:
             shares = [(at, number_format.percent(round(share, 2))) for at, share in known.items()]
@@ -99,16 +84,8 @@ class LadderSummary:
         return [*found, *(f"Ladder in {self.metric}: {note}." for note in self.notes)]
 
 
-def ladder_summaries(
-    manifest: Manifest,
-    evidence: Mapping[str, Evidence],
-    speeds: Mapping[str, float] | None = None,
-    machine: str = "",
-) -> list[LadderSummary]:
-    """The ladders of a study: one for each of its losses and each combination of the other factors.
-
-    `speeds`: arm with its condition → tokens per second of a training step, timed on `machine`.
-    """
+def ladder_summaries(manifest: Manifest, evidence: Mapping[str, Evidence]) -> list[LadderSummary]:
+    """The ladders of a study: one for each of its losses and each combination of the other factors."""
     if not is_ladder(manifest.conditions):
         return []
     whole = join(evidence)
@@ -118,8 +95,8 @@ def ladder_summaries(
             if whole.directions.get(metric) == "lower" and any(
                 len(whole.finite_values(arm_name(manifest.baseline, at), metric)) for at in names
             ):
-                found.append(_summary(metric, manifest, names, whole, speeds or {}, machine))
-    return [each for each in found if each is not None]
+                found.append(_summary(metric, manifest, names, whole))
+    return found
 
 
 def is_ladder(conditions: Mapping[str, Values]) -> bool:
@@ -131,16 +108,14 @@ def _parallel(conditions: Mapping[str, Values]) -> list[list[str]]:
     """The conditions that differ only in size and budget."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name, values in conditions.items():
-        rest = tuple((key, value) for key, value in values.items() if key not in (RUNG, TOKENS_PER_PARAMETER))
+        rest = tuple((key, value) for key, value in values.items() if key != RUNG)
         groups.setdefault(rest, []).append(name)
     return list(groups.values())
 
 
-def _summary(
-    metric: str, manifest: Manifest, names: Sequence[str], whole: Evidence, speeds: Mapping[str, float], machine: str
-) -> LadderSummary | None:
+def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evidence) -> LadderSummary:
     baseline = manifest.baseline
-    costs = {(arm, at): whole.sizes.get(arm_name(arm, at), (math.nan,) * 3)[2] for arm in manifest.arms for at in names}
+    costs = {(arm, at): whole.operations.get(arm_name(arm, at), math.nan) for arm in manifest.arms for at in names}
     order = sorted(names, key=lambda at: (math.isnan(costs[baseline, at]), costs[baseline, at]))
     law, arms, notes, after = None, list[ArmCourse](), list[str](), math.nan
     for arm in (other for other in manifest.arms if other != baseline):
@@ -149,7 +124,7 @@ def _summary(
         try:
             ladder = arm_ladder(whole, arm, baseline, metric, names)
             law, after = ladder.law, ladder.next_computation
-            found = _course(arm, baseline, metric, ladder, whole, speeds)
+            found = _course(arm, baseline, metric, ladder, whole)
         except Unfit as error:
             notes.append(f"no speed-up of {arm}: {error}")
             continue
@@ -159,17 +134,11 @@ def _summary(
     return LadderSummary(
         metric, baseline, tuple(order), law, {at: costs[baseline, at] for at in order}, costs, means, tuple(arms),
         dict(zip(order, decision_accuracy(table), strict=True)), after, tuple(dict.fromkeys(notes)),
-        machine,
     )  # fmt: skip
 
 
-def _course(
-    arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evidence, speeds: Mapping[str, float]
-) -> ArmCourse:
-    """The course of an arm over size; limits that would flatter an arm that lost trials are open.
-
-    By seconds the ratio of operations, arm to baseline, gives way to that of seconds: tokens over tokens per second.
-    """
+def _course(arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evidence) -> ArmCourse:
+    """The course of an arm over size; limits that would flatter an arm that lost trials are open."""
     lost = [any(whole.lost(arm_name(who, at), metric).any() for at in ladder.rungs) for who in (arm, baseline)]
 
     def opened(estimate: Estimate, both: bool = False) -> Interval:
@@ -181,16 +150,7 @@ def _course(
     slope, beyond = opened(ladder.trend(), both=True), opened(ladder.next_size())
     ends = list(rungs.values())
     said = course(ends[0][1:], ends[-1][1:], slope[1:])
-    factors, seconds = {at: _factor(each) for at, each in rungs.items()}, dict[str, Interval]()
-    for index, at in enumerate(ladder.rungs):
-        here, there = (speeds.get(arm_name(who, at), math.nan) for who in (arm, baseline))
-        own, points = ladder.own, ladder.points
-        took = (own.tokens[index] / here) / (points.tokens[index] / there)
-        ratio = float(own.computation[index] / points.computation[index] / took)
-        if math.isfinite(ratio):
-            value, low, high = factors[at]
-            seconds[at] = value * ratio, low * ratio, high * ratio
-    return ArmCourse(arm, factors, _factor(beyond), slope, said, seconds)
+    return ArmCourse(arm, {at: _factor(each) for at, each in rungs.items()}, _factor(beyond), slope, said)
 
 
 def _factor(logs: Interval) -> Interval:
