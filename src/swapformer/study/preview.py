@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from swapformer.study.launch.progress import human
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.plan import Plan, Template
 from swapformer.study.spec import Spec, claims_of
-from swapformer.study.spreads import differences_seen
 from swapformer.study.trial_times import TrialTimes
 
 
@@ -63,9 +62,8 @@ class StudyPreview:
         start: seconds of processor time that this process took until now.
         seeds: of each arm, at the first look of a sequential study.
         later: the numbers of seeds that later looks may ask for.
-        differences: metric → the distance from a margin that these seeds would find with a power of 80 %, in its units,
-            from the spread over seeds of earlier results.
-        distance: the same in standard deviations of a seed's difference; None without claims.
+        distance: from a margin that these seeds would find with a power of 80 %, in standard deviations of a seed's
+            difference; None without claims.
     """
 
     study: str
@@ -74,7 +72,6 @@ class StudyPreview:
     bytes: int | None
     seeds: int
     later: tuple[int, ...]
-    differences: Mapping[str, float]
     distance: float | None
     largest: str = ""
     memory: int | None = None
@@ -119,9 +116,6 @@ class StudyPreview:
         """The difference that these seeds would see."""
         if self.distance is None:
             return "no claims: the report will show differences without verdicts"
-        if self.differences:
-            metric, distance = next(iter(self.differences.items()))
-            return f"with {self.most} seeds, {distance:.2g} in {metric} beyond a margin would be seen"
         if not math.isfinite(self.distance):
             return "with one seed nothing is decided but what is exact"
         return f"with {self.most} seeds, {self.distance:.2g} standard deviations beyond a margin would be seen"
@@ -161,8 +155,6 @@ class StudyPreview:
                     f"and this machine has {f.size(self.memory)}; ask for fewer --slots or smaller batches, or leave "
                     "out the largest size"
                 )
-        for metric, distance in self.differences.items():
-            yield f"by the spread of earlier results: {distance:.2g} in {metric} beyond a margin would be seen"
 
     def as_dict(self) -> dict[str, Any]:
         """The same for `--json`; nan becomes None."""
@@ -176,7 +168,6 @@ class StudyPreview:
             "bytes": self.bytes,
             "seeds": self.seeds,
             "later": list(self.later),
-            "differences": dict(self.differences),
             "summary": self.summary,
             "asked": [
                 {**asdict(each), "operations": _number(each.operations), "seconds": _number(each.seconds)}
@@ -224,7 +215,6 @@ def preview(
     reported = plan.one_each
     for template in reported:
         add(template, plan.trials_of(template), "reported")
-    distance = resolution(spec) if spec.claims else None
     largest = _largest(plan, reported) if memory else None
     here = slots is not None and plan.shared_config.get("trainer", {}).get("accelerator") == "cpu"
     return StudyPreview(
@@ -237,8 +227,7 @@ def preview(
         start=start,
         seeds=spec.looks[0] if spec.looks else len(spec.seeds),
         later=tuple(spec.looks[1:]),
-        differences={} if distance is None else differences_seen(plan, store, distance),
-        distance=distance,
+        distance=resolution(spec) if spec.claims else None,
     )
 
 

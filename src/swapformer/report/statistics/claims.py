@@ -186,10 +186,6 @@ class Claim(ABC):
         """Weight, arm and metric of each mean that it is the sum of; None where it is no sum of means."""
         return None
 
-    def spread_weights(self) -> Mapping[tuple[str, str], float]:
-        """Weights of (arm, metric) whose sum, seed by seed, has the spread that matters; none where there is no sum."""
-        return {}
-
     @property
     def assertion(self) -> str:
         """The exact claim: `h1 is worse than h8 in val/loss, by more than 0.01`."""

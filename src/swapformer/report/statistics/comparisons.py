@@ -96,9 +96,6 @@ class MeanClaim(Claim):
         metric = str(self.metric)
         return None if self.relative or self.exact else [(1.0, self.arm, metric), (-1.0, than, metric)]
 
-    def spread_weights(self) -> Mapping[tuple[str, str], float]:
-        return {(self.arm, str(self.metric)): 1.0, (self.than[0], str(self.metric)): -1.0}
-
     @property
     def assertion(self) -> str:
         others = number_format.listed(self.than)

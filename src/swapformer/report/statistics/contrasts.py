@@ -194,9 +194,6 @@ class ContrastClaim(SumClaim):
     def summands(self, than: str) -> list[tuple[float, str, str]] | None:
         return [(term.weight, term.name, term.metric) for term in self.terms]
 
-    def spread_weights(self) -> Mapping[tuple[str, str], float]:
-        return {(term.arm, term.metric): term.weight for term in self.terms if not term.condition}
-
 
 @dataclass(frozen=True)
 class SlopeClaim(ContrastClaim):
@@ -221,9 +218,6 @@ class SlopeClaim(ContrastClaim):
 
     def summands(self, than: str) -> None:
         return None
-
-    def spread_weights(self) -> Mapping[tuple[str, str], float]:
-        return {}
 
 
 @dataclass(frozen=True)
