@@ -199,7 +199,6 @@ def test_the_table_holds_scipys_numbers(report: Report) -> None:
     assert comparison is not None and comparison.pairs == 7
     expected = stats.ttest_rel(both["value_x"], both["value_y"]).confidence_interval()
     assert (comparison.lower, comparison.upper) == pytest.approx(tuple(expected))
-    assert comparison.p_improvement == 0.0
 
 
 def test_means_are_over_finished_trials_and_the_interval_of_a_diverged_arm_is_open(report: Report) -> None:
@@ -207,9 +206,7 @@ def test_means_are_over_finished_trials_and_the_interval_of_a_diverged_arm_is_op
     assert row.counts == {"finished": 6, "diverged": 2}
     comparison = row.summaries["val/loss"].comparison
     assert comparison is not None and comparison.upper == math.inf and math.isfinite(comparison.lower)
-    assert math.isnan(comparison.p_sign_flip) and all(map(math.isnan, comparison.bootstrap))
-    # 5 paired seeds finished and 2 diverged; all that finished beat the baseline's 5, but the diverged ones lose.
-    assert (comparison.pairs, comparison.p_improvement) == (5, pytest.approx(5 / 7))
+    assert comparison.pairs == 5  # paired seeds that finished; 2 diverged
     assert "∞)" in (report.directory / "table.md").read_text()
 
 

@@ -131,28 +131,6 @@ def test_no_claims_need_no_levels() -> None:
     assert small_samples.holm_adjusted([]) == []
 
 
-def test_sign_flips_are_exact_for_few_seeds() -> None:
-    differences = np.array([0.1, 0.3, 0.2, -0.05, 0.4])
-    flips = [
-        abs(np.mean(differences * s)) >= abs(differences.mean()) - 1e-12 for s in itertools.product((1, -1), repeat=5)
-    ]
-    p = small_samples.sign_flip_p(differences, np.random.default_rng(0))
-    assert p == pytest.approx(np.mean(flips))
-    assert small_samples.sign_flip_p(np.ones(5) + np.arange(5), np.random.default_rng(0)) == pytest.approx(2 / 32)
-
-
-def test_the_bootstrap_is_reproducible_and_near_the_t_interval_for_many_seeds() -> None:
-    x, y = paired(40, 4)
-    first, again = (small_samples.bootstrap_interval(x - y, np.random.default_rng(1)) for _ in range(2))
-    assert first == again
-    assert first == pytest.approx(small_samples.t_interval(x - y), abs=0.03)
-
-
-def test_the_bootstrap_says_nothing_about_identical_or_too_few_values() -> None:
-    assert all(map(math.isnan, small_samples.bootstrap_interval(np.ones(6), np.random.default_rng(0))))
-    assert all(map(math.isnan, small_samples.bootstrap_interval(np.array([1.0, 2.0]), np.random.default_rng(0))))
-
-
 def test_the_estimate_of_two_independent_means_is_scipys_from_five_seeds_on_and_cautious_below() -> None:
     x, y = paired(7, 6)
     estimate, oracle = unpaired_estimate(x, 3 * y), stats.ttest_ind(x, 3 * y, equal_var=False)
@@ -163,10 +141,3 @@ def test_the_estimate_of_two_independent_means_is_scipys_from_five_seeds_on_and_
     few = unpaired_estimate(x[:3], y)
     assert isinstance(few, MeanEstimate) and few.freedom == 2
     assert isinstance(unpaired_estimate(x[:1], y), UnknownEstimate)
-
-
-def test_probability_of_improvement_is_mann_whitneys_u() -> None:
-    x, y = np.array([1.0, 2.0, 3.0, 3.0]), np.array([2.0, 2.5, 3.0])
-    u = stats.mannwhitneyu(x, y).statistic / (len(x) * len(y))
-    assert small_samples.probability_of_improvement(x, y, "higher") == pytest.approx(u)
-    assert small_samples.probability_of_improvement(x, y, "lower") == pytest.approx(1 - u)

@@ -21,8 +21,6 @@ from swapformer.report.page.caveats import design_sentences
 from swapformer.report.page.paper import methods_text
 from swapformer.report.records import Records
 from swapformer.report.results_csv import result_columns
-from swapformer.report.statistics.arm_summary import Comparison, compare
-from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.grid import OUTCOMES, GridEffects, GridVerdict, grid_effects
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.verdicts import Contrast, Verdict
@@ -161,11 +159,11 @@ def arm_trials(records: Records, folders: Callable[[str], str | None]) -> list[T
 
 @dataclass(frozen=True)
 class ContrastLine:
-    """A difference on a number line; positions are in percent of the track."""
+    """A difference on a number line; positions are in percent of the track. `usual`: its 95 % t interval."""
 
     contrast: Contrast
     text: str
-    beside: Comparison | None
+    usual: str
     region: tuple[float, float]
     bar: tuple[float, float] | None
     point: float | None
@@ -211,20 +209,16 @@ def verdict_card(claim: GridVerdict, views: Sequence[View]) -> VerdictCard:
         if view.condition not in claim.verdicts:
             continue  # the claim is limited to other conditions
         verdict = claim.verdicts[view.condition]
-        seen = view.data.evidence
-        metric = verdict.claim.metric if verdict.claim.of_means else None
-        lines = tuple(_line(contrast, metric, seen, position) for contrast in verdict.contrasts)
+        lines = tuple(_line(contrast, verdict.claim.of_means, position) for contrast in verdict.contrasts)
         why = wording.found_text(verdict)
         groups.append(ConditionGroup(view.condition, verdict, why, lines))
     return VerdictCard(claim, claim.claim.assertion, tuple(groups), _ticks(edges, position), position(0.0))
 
 
-def _line(
-    contrast: Contrast, metric: str | None, evidence: Evidence, position: Callable[[float], float]
-) -> ContrastLine:
+def _line(contrast: Contrast, of_means: bool, position: Callable[[float], float]) -> ContrastLine:
     return ContrastLine(
         contrast, wording.difference_text(contrast),
-        compare(contrast.arm, contrast.than, metric, evidence) if metric else None,
+        number_format.limits_text(contrast.estimate.value, *contrast.usual, signed=True) if of_means else "",
         _stretch(contrast.region, position) or (0.0, 0.0),
         _stretch((contrast.lower, contrast.upper), position),
         None if math.isnan(contrast.estimate.value) else position(contrast.estimate.value),

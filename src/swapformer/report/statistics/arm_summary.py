@@ -6,11 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from swapformer.report import number_format
 from swapformer.report.records import Records
-from swapformer.report.statistics import small_samples
 from swapformer.report.statistics.estimates import UNBOUNDED, FloatArray, mean_estimate
 from swapformer.report.statistics.evidence import Evidence
 
@@ -20,8 +17,8 @@ class Comparison:
     """The difference arm - baseline in one metric.
 
     `lower`, `upper`: its 95 % interval, uncorrected (t, but where all differences are the same), and open on a side
-    that would flatter an arm that lost trials. `paired`: by seed, as everywhere but where the arms share none. Beside
-    it: BCa bootstrap interval, sign-flip p and probability of improvement. `individual`: the differences, seed by seed.
+    that would flatter an arm that lost trials. `paired`: by seed, as everywhere but where the arms share none.
+    `individual`: the differences, seed by seed.
     """
 
     difference: float
@@ -29,9 +26,6 @@ class Comparison:
     upper: float
     pairs: int
     paired: bool
-    bootstrap: tuple[float, float]
-    p_sign_flip: float
-    p_improvement: float
     individual: FloatArray
 
     @property
@@ -46,16 +40,6 @@ class Comparison:
     def full_text(self) -> str:
         """`−0.143 [−0.165, −0.121]`."""
         return number_format.difference_text(self.difference, (self.lower, self.upper))
-
-    def _ends(self, limits: tuple[float, float]) -> str:
-        """Other limits of the difference, in its digits."""
-        return number_format.interval(
-            *limits, number_format.decimals_for(self.difference, self.lower, self.upper), signed=True
-        )
-
-    @property
-    def bootstrap_text(self) -> str:
-        return self._ends(self.bootstrap)
 
 
 @dataclass(frozen=True)
@@ -127,35 +111,11 @@ class ArmRow:
 
 
 def compare(arm: str, than: str, metric: str, evidence: Evidence) -> Comparison:
-    """The comparison of two arms in one metric: interval, bootstrap, permutation, probability of improvement.
-
-    Bootstrap and permutation speak of finished runs only, so they are left out where an arm lost trials.
-    Each comparison has its own generator with a fixed seed, so adding an arm changes no other arm's numbers.
-    """
+    """The comparison of two arms in one metric."""
     pairs = evidence.pairs(arm, than, metric)
-    difference = pairs.x - pairs.y
     estimate = evidence.mean_difference(arm, than, metric)
-    direction = evidence.directions.get(metric)
-    resample = len(difference) > 1 and not any(evidence.flattering_limits(arm, than, metric))
-    return Comparison(
-        estimate.value,
-        *estimate.limits,
-        len(difference) if estimate.paired else estimate.n,
-        estimate.paired,
-        small_samples.bootstrap_interval(difference, np.random.default_rng(0)) if resample else (math.nan, math.nan),
-        small_samples.sign_flip_p(difference, np.random.default_rng(0)) if resample else math.nan,
-        _improvement(arm, than, metric, direction, evidence) if direction else math.nan,
-        difference,
-    )
-
-
-def _improvement(arm: str, than: str, metric: str, direction: str, evidence: Evidence) -> float:
-    """The probability of improvement; a lost run counts as worse than any run with a value."""
-    pairs = evidence.pairs(arm, than, metric)
-    worst = -math.inf if direction == "higher" else math.inf
-    lost = [np.full(int(evidence.lost(name, metric).sum()), worst) for name in (arm, than)]
-    x, y = np.concatenate([pairs.x, lost[0]]), np.concatenate([pairs.y, lost[1]])
-    return small_samples.probability_of_improvement(x, y, direction)
+    count = len(pairs.x) if estimate.paired else estimate.n
+    return Comparison(estimate.value, *estimate.limits, count, estimate.paired, pairs.x - pairs.y)
 
 
 def summarise(records: Records, evidence: Evidence, metrics: Sequence[str]) -> list[ArmRow]:

@@ -1,16 +1,12 @@
-"""Statistics of small samples: t intervals, Holm's procedure, bootstrap and permutation tests.
-
-Every random procedure takes its generator; nothing here draws from global state.
-"""
+"""Statistics of small samples: t intervals, prediction intervals, Holm's procedure."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from swapformer.report.statistics.estimates import FloatArray
 
@@ -29,43 +25,6 @@ def prediction_interval(values: FloatArray, level: float = 0.95) -> tuple[float,
     n = len(values)
     half = float(special.stdtrit(n - 1, 0.5 + level / 2)) * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     return float(values.mean()) - half, float(values.mean()) + half
-
-
-def bootstrap_interval(
-    differences: FloatArray, generator: np.random.Generator, level: float = 0.95, resamples: int = 2000
-) -> tuple[float, float]:
-    """The BCa bootstrap interval of the mean (percentile where BCa is undefined); nan for fewer than three values."""
-    if len(differences) < 3 or np.ptp(differences) == 0:
-        return math.nan, math.nan
-    for method in ("BCa", "percentile"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # scipy warns where BCa degenerates; that case falls back below
-            result = stats.bootstrap(
-                (differences,), np.mean, confidence_level=level, n_resamples=resamples, method=method, rng=generator
-            ).confidence_interval
-        if np.isfinite(result.low) and np.isfinite(result.high):
-            return float(result.low), float(result.high)
-    return math.nan, math.nan
-
-
-def sign_flip_p(differences: FloatArray, generator: np.random.Generator, resamples: int = 9999) -> float:
-    """Two-sided p-value of the mean under random sign flips, exact up to 12 pairs; it cannot go below 2^(1 - n)."""
-    if len(differences) < 2:
-        return math.nan
-    result = stats.permutation_test(
-        (differences,), np.mean, permutation_type="samples", vectorized=True,
-        n_resamples=np.inf if len(differences) <= 12 else resamples, rng=generator,
-    )  # fmt: skip
-    return float(result.pvalue)
-
-
-def probability_of_improvement(x: FloatArray, y: FloatArray, direction: str) -> float:
-    """P(a run of x is better than a run of y) over all pairs of runs, ties counted half (Agarwal 2021, 2108.13264)."""
-    if not (len(x) and len(y)):
-        return math.nan
-    above, below = x[:, None] > y[None, :], x[:, None] < y[None, :]
-    won, lost = (above, below) if direction == "higher" else (below, above)
-    return float((1 + won.mean() - lost.mean()) / 2)
 
 
 def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
