@@ -15,7 +15,7 @@ from torch import nn
 from swapformer.catalogue import option_files
 from swapformer.paths import conf_dir
 from swapformer.study.config import compose as study_compose
-from swapformer.study.config.choices import hydra_config
+from swapformer.study.config.choices import composition
 from swapformer.training.assemble import build_model, count_parameters
 
 SMALL = ["model.num_layers=2", "model.d_model=32", "model.num_heads=4", "model.max_len=320"]
@@ -28,7 +28,8 @@ def small(overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    config = OmegaConf.to_container(hydra_config("train", [*SMALL, *overrides]), resolve=True)
+    with composition([*SMALL, *overrides]) as found:
+        config = OmegaConf.to_container(found, resolve=True)
     assert isinstance(config, dict)
     return {"model": config["model"], "seed": config["seed"]}
 

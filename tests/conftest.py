@@ -8,10 +8,14 @@ import re
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from multiprocessing import forkserver
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+IMPORTS = "swapformer.study.launch.fork_imports"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +73,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The folder of the locks goes."""
     shutil.rmtree(os.environ.pop("SWAPFORMER_LOCKS", ""), ignore_errors=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fork_server_of_the_next_tests() -> Iterator[None]:
+    """A fork server that imported no torch, for trials that train nothing, is not left to the tests of another file:
+    each of their trials would import torch for itself."""
+    yield
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._forkserver_pid is not None and IMPORTS not in server._preload_modules:
+        server._stop()
 
 
 @pytest.fixture(autouse=True)

@@ -107,11 +107,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+STUDIED = (
+    f"study plain.yaml {shlex.join(shlex.split(each)) if ' model' in each else shlex.quote(each)}" for each in OVERRIDES
+)
+"""Every second one is in `make evidence`: each composes a study."""
+
+
 @pytest.mark.parametrize(
-    "line", [*LINES, *(f"study plain.yaml {shlex.join(shlex.split(each)) if ' model' in each else shlex.quote(each)}"
-                       for each in OVERRIDES)],
+    "line",
+    [*LINES, *(pytest.param(line, marks=[pytest.mark.evidence] * (at % 2)) for at, line in enumerate(STUDIED))],
     ids=lambda line: ascii(line)[1:60],
-)  # fmt: skip
+)
 def test_what_cannot_be_meant_is_refused_in_one_line_and_leaves_no_trace(
     line: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
