@@ -87,6 +87,10 @@ def test_a_built_model_has_the_weights_that_the_seed_draws() -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
+def test_a_text_of_overrides_is_composed_as_a_shell_would_read_it() -> None:
+    assert sf.compose("task=copy 'task.lengths=[2, 4]'") == sf.compose(["task=copy", "task.lengths=[2, 4]"])
+
+
 def test_composing_refuses_what_does_not_go_together() -> None:
     with pytest.raises(UsageError, match="mixes all positions"):
         sf.compose(["task=copy", "model/attention=linformer"])

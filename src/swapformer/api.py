@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,11 +41,12 @@ class LoadedTrial(NamedTuple):
     history: pd.DataFrame
 
 
-def compose(overrides: Sequence[str] = ()) -> Config:
+def compose(overrides: Sequence[str] | str = ()) -> Config:
     """The resolved configuration of a trial, as `swapformer train` makes it of the same overrides.
 
     Args:
-        overrides: in Hydra's words, such as `["task=copy", "model/position=alibi", "model.num_layers=4"]`.
+        overrides: in Hydra's words, such as `["task=copy", "model/position=alibi", "model.num_layers=4"]`, or a text
+            of them as a shell would read it.
 
     Raises:
         UsageError: if an option or key is unknown, a value is out of range, or parts do not go together.
@@ -53,13 +55,15 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     from swapformer.study.config.compose import compose as composed
     from swapformer.study.config.hydra_errors import explained
 
+    if isinstance(overrides, str):
+        overrides = shlex.split(overrides)
     with explained(overrides):
         config: Config = composed(overrides)
         check(config)
     return config
 
 
-def build(config: Mapping[str, Any] | Sequence[str] = ()) -> tuple[Topology, Task]:
+def build(config: Mapping[str, Any] | Sequence[str] | str = ()) -> tuple[Topology, Task]:
     """A model before its training, and its task; the weights are drawn from the configuration's seed.
 
     Args:

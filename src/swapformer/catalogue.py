@@ -24,6 +24,7 @@ Node = dict[str, Any]
 
 EXPERIMENTS = "experiments"
 """The group of the exercises and their studies."""
+LAUNCHERS = "hydra/launcher"
 NONE = "[]"
 """No option, for a slot that takes a list of them: `model/extension=[]`."""
 
@@ -38,6 +39,8 @@ def catalogue(own: Path | None = None) -> dict[str, dict[str, str]]:
     for root in (conf_dir(), *([own] if own is not None else [])):
         for group, files in option_files(root).items():
             found.setdefault(group, {}).update({name: describe(path) for name, path in files.items()})
+    launchers = sorted((conf_dir() / LAUNCHERS).glob("*.yaml"))
+    found[LAUNCHERS] = {path.stem: f"{describe(path)} [{_settings(read_yaml(path))}]" for path in launchers}
     found[EXPERIMENTS] = {name: text for folder in exercises().values() for name, text in _exercise(folder).items()}
     return found
 

@@ -57,7 +57,10 @@ def manifest(store: Store, *trials: str) -> None:
 
 
 def place(mode: str = "offline", patience: float = 30.0, x_axis: str = "step") -> WandB:
-    return WandB(mode=mode, project="p", entity=None, tags=["mine"], x_axis=x_axis, patience=patience)
+    return WandB(
+        mode=mode, project="p", entity=None, tags=["mine"], name="seed {seed} of {arm}", group="{study}", notes="{study}: {trial}",
+        x_axis=x_axis, patience=patience,
+    )  # fmt: skip
 
 
 def mirror(store: Store, where: WandB, *trials: str) -> list[str]:
@@ -93,6 +96,7 @@ def test_an_offline_run_holds_what_the_files_say_and_its_exit_status_how_it_ende
     began = found.began
     assert (began["run_id"], began["run_group"], began["job_type"]) == (trials["finished"], "heads", "h8")
     assert began["tags"] == ["heads", "h8", "mine"]
+    assert (began["display_name"], began["notes"]) == ("seed 3 of h8", f"heads: {trials['finished']}")
     config = began["config"]["update"]
     assert config["model"] == {"d_model": 16} and config["swapformer"]["arm"] == "h8"
     assert "logger" not in config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from swapformer.results.arms import arm_name
 from swapformer.results.record import Record
 
 ReportProblem = Callable[[str], None]
@@ -31,6 +33,12 @@ class RunInfo:
     cells: Sequence[str]
     config: Mapping[str, Any]
     record: Record
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What `{study}`, `{arm}`, `{seed}` and `{trial}` stand for in settings."""
+        arm = arm_name(self.arm, self.condition)
+        return {"study": self.study, "arm": arm, "seed": str(self.record.seed), "trial": self.trial}
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,15 @@ class Destination(ABC):
     def close(self) -> None:
         """Let go of the destination itself, when all runs are closed."""
         return
+
+
+def filled(node: Any, facts: Mapping[str, str]) -> Any:
+    """A node, or a text, in which `{name}` is replaced by that fact."""
+    if isinstance(node, Mapping):
+        return {key: filled(value, facts) for key, value in node.items()}
+    if isinstance(node, list):
+        return [filled(value, facts) for value in node]
+    return re.sub(r"\{(\w+)\}", lambda found: facts.get(found[1], found[0]), node) if isinstance(node, str) else node
 
 
 def summary_of(record: Record) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swapformer.errors import UsageError
-from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, summary_of
+from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, filled, summary_of
 from swapformer.ranges import Positive
-from swapformer.results.arms import arm_name
 from swapformer.results.record import FINISHED, Record
 from swapformer.targets import make, require_known
 
@@ -68,16 +67,14 @@ class LightningLogger(Destination):
     def open(self, info: RunInfo, folder: Path, report_problem: ReportProblem) -> Run:
         from lightning.pytorch.loggers import Logger
 
-        study, arm = info.study or NO_STUDY, arm_name(info.arm, info.condition) or NO_STUDY
-        path = Path(*[part.replace("/", "_").strip(".") or "_" for part in (*study.split("/"), arm)])
-        facts = {
-            "study": study, "arm": arm, "seed": str(info.record.seed), "trial": info.trial,
-            "folder": str(folder / self.folder), "path": str(path),
-        }  # fmt: skip
+        facts = {name: fact or NO_STUDY for name, fact in info.facts.items()}
+        parts = (*facts["study"].split("/"), facts["arm"])
+        path = Path(*[part.replace("/", "_").strip(".") or "_" for part in parts])
+        facts |= {"folder": str(folder / self.folder), "path": str(path)}
         shutil.rmtree(folder / self.folder / path / info.trial, ignore_errors=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a folder holds files, that a file store is old
-            logger: Logger = make(_filled(self.logger, facts), Logger, "logger.lightning.logger")
+            logger: Logger = make(filled(self.logger, facts), Logger, "logger.lightning.logger")
             logger.log_hyperparams({key: value for key, value in info.config.items() if key != "logger"})
         return _LightningRun(logger, self.plain_names)
 
@@ -108,12 +105,3 @@ class _LightningRun(Run):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _filled(node: Any, facts: Mapping[str, str]) -> Any:
-    """A node whose texts have `{name}` replaced by that fact."""
-    if isinstance(node, Mapping):
-        return {key: _filled(value, facts) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_filled(value, facts) for value in node]
-    return re.sub(r"\{(\w+)\}", lambda found: facts.get(found[1], found[0]), node) if isinstance(node, str) else node

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError, suggest
-from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults, summary_of
+from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, StudyResults, filled, summary_of
 from swapformer.ranges import Positive
 from swapformer.results.arms import arm_name
 from swapformer.results.history import SECONDS, TOKENS
@@ -43,12 +43,23 @@ class WandB(Destination):
         mode: offline or online.
         project, entity: where the runs belong; without an entity the user's default.
         tags: beside the study and the arm.
+        name, group, notes: of a run; `{study}`, `{arm}`, `{seed}` and `{trial}` stand for the trial's.
         x_axis: what curves are drawn over unless a panel says otherwise: step, tokens or seconds.
         patience: seconds to wait for a server.
     """
 
     def __init__(
-        self, *, mode: str, project: str, entity: str | None, tags: Sequence[str], x_axis: str, patience: Positive
+        self,
+        *,
+        mode: str,
+        project: str,
+        entity: str | None,
+        tags: Sequence[str],
+        name: str = "{arm} seed {seed}",
+        group: str = "{study}",
+        notes: str | None = None,
+        x_axis: str,
+        patience: Positive,
     ) -> None:
         for key, given, known in (("mode", mode, _MODES), ("x_axis", x_axis, tuple(AXES))):
             if given not in known:
@@ -56,6 +67,7 @@ class WandB(Destination):
                 raise ValueError(f"`logger.wandb.{key}` must be {words}, but it is {given!r}{suggest(given, known)}")
         self.mode, self.project, self.entity, self.x_axis = mode, project, entity, x_axis
         self.tags, self.patience = tuple(tags), patience
+        self.run_name, self.group, self.notes = name, group, notes
         self._reachable = mode == "online"
 
     @property
@@ -79,8 +91,8 @@ class WandB(Destination):
         again = info.record.attempts > 1
         run = self._init(
             folder, report_problem, again, watched=info.record.status == RUNNING, id=info.trial,
-            name=f"{info.arm} seed {info.record.seed}".strip(),
-            group=info.study or None, job_type=info.arm or None, config=config,
+            name=filled(self.run_name, info.facts).strip(), group=filled(self.group, info.facts) or None,
+            notes=filled(self.notes, info.facts), job_type=info.arm or None, config=config,
             tags=_tags(info.study, info.arm, info.condition, *self.tags),
         )  # fmt: skip
         for name in (TOKENS, SECONDS):
