@@ -58,7 +58,8 @@ def manifest(store: Store, *trials: str) -> None:
 
 def place(mode: str = "offline", patience: float = 30.0, x_axis: str = "step") -> WandB:
     return WandB(
-        mode=mode, project="p", entity=None, tags=["mine"], name="seed {seed} of {arm}", group="{study}", notes="{study}: {trial}",
+        mode=mode, project="p", entity=None, tags=["mine"], name="seed {seed} of {arm}", group="{study}",
+        notes="{study}: {trial}",
         x_axis=x_axis, patience=patience,
     )  # fmt: skip
 
