@@ -107,15 +107,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-STUDIED = (
-    f"study plain.yaml {shlex.join(shlex.split(each)) if ' model' in each else shlex.quote(each)}" for each in OVERRIDES
-)
-"""Every second one is in `make evidence`: each composes a study."""
+CASES = [
+    *LINES,
+    *(f"study plain.yaml {shlex.join(shlex.split(one)) if ' model' in one else shlex.quote(one)}" for one in OVERRIDES),
+]
+"""Every second one is in `make evidence`: most compose a study."""
 
 
 @pytest.mark.parametrize(
     "line",
-    [*LINES, *(pytest.param(line, marks=[pytest.mark.evidence] * (at % 2)) for at, line in enumerate(STUDIED))],
+    [pytest.param(line, marks=[pytest.mark.evidence] * (at % 2)) for at, line in enumerate(CASES)],
     ids=lambda line: ascii(line)[1:60],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line_and_leaves_no_trace(

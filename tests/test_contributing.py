@@ -126,6 +126,7 @@ def test_the_walk_has_the_files_and_commands_that_are_checked_here() -> None:
     ]
 
 
+@pytest.mark.evidence
 def test_a_part_of_the_users_own_is_swept_and_stands_in_the_report(place: Path) -> None:
     """The sweep and then the study, which shares the sweep's trials: both are one story, told once."""
     printed = run(commands()[-2:], place)

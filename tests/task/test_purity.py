@@ -70,6 +70,7 @@ def everything(task: Task, backwards: bool) -> dict[str, str]:
     return found | {"fingerprint": task.fingerprint()}
 
 
+@pytest.mark.evidence
 def test_another_process_in_another_order_gets_the_same_batches_and_fingerprints() -> None:
     here = {path.stem: everything(build(path, batch_size=8), backwards=False) for path in YAMLS}
     code = (
