@@ -45,6 +45,16 @@ def test_a_studys_own_trials_are_its_baselines(tmp_path: Path, capsys: pytest.Ca
     assert {path.name for path in (tmp_path / "trials").iterdir()} == before and len(before) == 6
 
 
+def test_what_would_take_long_is_refused_unless_it_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["noise", "copy", "seeds=3", f"runs_dir={tmp_path / 'runs'}", "budget.steps=1000000", "model.d_model=16"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "noise-copy would take about " in said and "more than 10 minutes; allow them with --minutes" in said
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").glob("trials/*"))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from swapformer.catalogue import option_files
+from swapformer.console import within
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
 from swapformer.report import number_format as f
@@ -21,6 +22,8 @@ from swapformer.tools.command_line import add_common, columns, names_and_overrid
 
 PREFIX = "noise-"
 DEFAULT_SEEDS = 5
+MINUTES = 10.0
+"""What is trained unasked takes no longer, as far as that can be told."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     if not names:
         raise UsageError("`swapformer noise` needs a task or a study, such as `swapformer noise text budget.steps=300`")
     specs = [baseline_of(name, overrides) for name in names]  # what is wrong with any is said before one trains
-    found = [_measured(name, spec, overrides, options.json) for name, spec in zip(names, specs, strict=True)]
+    found = [
+        _measured(name, spec, overrides, options.json, options.minutes) for name, spec in zip(names, specs, strict=True)
+    ]
     if options.json:
         print(json.dumps(found, indent=1))
     return 0
@@ -87,14 +92,14 @@ def _metrics_of(task: str, overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"val/{name}" for name in sorted(names, key=lambda name: name != "loss"))
 
 
-def _measured(name: str, spec: Spec, overrides: Sequence[str], as_json: bool) -> dict[str, Any]:
+def _measured(name: str, spec: Spec, overrides: Sequence[str], as_json: bool, minutes: float) -> dict[str, Any]:
     """Train what is missing, measure the noise in each condition and print it."""
     from swapformer.report.records import read
     from swapformer.report.statistics.noise import metric_noise
     from swapformer.results.store import Store
     from swapformer.tools.studies import run_locally
 
-    result = run_locally(spec, _settings(overrides), publish=False, quiet=as_json)
+    result = run_locally(spec, _settings(overrides), publish=False, quiet=as_json, minutes=minutes)
     result.require_complete()
     store = Store(result.plan.shared_config["runs_dir"])
     records = read(store.studies / spec.name, store.runs_dir)
@@ -150,4 +155,10 @@ def parser() -> argparse.ArgumentParser:
         "overrides", nargs="*", metavar="TASK | STUDY | OVERRIDE",
         help=f"tasks or studies, then seeds=N ({DEFAULT_SEEDS}), scale=… of a study, and any override",
     )  # fmt: skip
+    made.add_argument(
+        "--minutes",
+        type=within(0.0, 1e6),
+        default=MINUTES,
+        help=f"that training may take, by an estimate ({MINUTES:g})",
+    )
     return add_common(made)

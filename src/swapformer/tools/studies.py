@@ -20,6 +20,8 @@ from swapformer.study.config import overrides as texts
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
+    from swapformer.results.store import Store
+    from swapformer.study.plan import Plan
     from swapformer.study.run_study import StudyResult
     from swapformer.study.spec import Spec
     from swapformer.tools.side_by_side import Answer
@@ -139,12 +141,18 @@ def _foretell(name: str, own: Mapping[str, str | None], extra: Sequence[str], ou
 
 
 def run_locally(
-    spec: Spec, overrides: Sequence[str], publish: bool, quiet: bool, share: int = 1, report: bool | None = None
+    spec: Spec,
+    overrides: Sequence[str],
+    publish: bool,
+    quiet: bool,
+    share: int = 1,
+    report: bool | None = None,
+    minutes: float | None = None,
 ) -> StudyResult:
     """Run what a study lacks on this machine, with some overrides of all arms; trials are mirrored where that is asked.
 
     `share`: how many studies run at a time, among which the slots for trials are shared out. `report`: as in
-    `Output`.
+    `Output`. `minutes`: one that would take longer, as far as that can be told, is refused.
 
     Raises what `expand` and `run_study` do.
     """
@@ -163,6 +171,8 @@ def run_locally(
 
     store, provenance = Store(plan.shared_config["runs_dir"]), current_provenance()
     check_equal_arms(plan, store)  # before a mirror leaves anything in the store
+    if minutes is not None:
+        _require_short(plan, store, LocalLauncher(store, provenance).slots_here(plan.possible_trials), minutes)
     slots = None
     if share > 1:
         slots = max(1, LocalLauncher(store, provenance).slots_here(plan.possible_trials) // share)
@@ -175,6 +185,19 @@ def run_locally(
             publish,
             quiet=quiet,
             report=report,
+        )
+
+
+def _require_short(plan: Plan, store: Store, slots: int | None, minutes: float) -> None:
+    from swapformer.study.arm_differences import find_differences
+    from swapformer.study.launch.progress import human
+    from swapformer.study.preview import preview
+
+    seconds = preview(plan, store, find_differences(plan), slots).seconds
+    if seconds > 60 * minutes:
+        raise UsageError(
+            f"{plan.spec.name} would take about {human(seconds)}, more than {minutes:g} minutes; allow them with "
+            "--minutes, or give fewer seeds or steps"
         )
 
 
