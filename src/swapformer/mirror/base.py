@@ -1,4 +1,4 @@
-"""The interface of a mirror's destination: the runs that it shows, and what it is told about trials and studies."""
+"""The interface of a mirror's destination: the runs that it shows, and what it learns about trials and studies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunInfo:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What `{study}`, `{arm}`, `{seed}` and `{trial}` stand for in settings."""
+        """The values of `{study}`, `{arm}`, `{seed}` and `{trial}` in settings."""
         arm = arm_name(self.arm, self.condition)
         return {"study": self.study, "arm": arm, "seed": str(self.record.seed), "trial": self.trial}
 

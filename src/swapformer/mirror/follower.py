@@ -202,7 +202,7 @@ class ShownState:
         return found if isinstance(found, list) else None
 
     def write(self, destination: str, fingerprint: Fingerprint) -> None:
-        """Note the state that a destination shows now; only who holds the lock may."""
+        """Note the state that a destination shows now; only the holder of the lock may."""
         assert self._descriptor is not None, "the lock is held"
         text = json.dumps({**self._read_all(), destination: fingerprint}).encode()
         os.ftruncate(self._descriptor, 0)  # in place: a file put over it would take the lock away

@@ -32,7 +32,7 @@ class LightningLogger(Destination):
             emptied when the trial's run is opened again.
         folder: where files go; a relative one is below runs_dir/mirror.
         plain_names: write `val/loss@64` as `val/loss at 64`, for services that allow no `@`.
-        package: a package that the logger needs beside Lightning.
+        package: a package that the logger needs in addition to Lightning.
         hint: a line for the end of the command; `{folder}` is the folder.
         patience: seconds that the command waits for the mirror at its end.
     """

@@ -54,7 +54,7 @@ def make_destination(node: Config) -> Destination:
 
 
 def loggers_of(config: Config) -> list[Config]:
-    """The entries of a config's `logger`, each a destination: `logger=[csv,wandb]` makes two; one may stand for all."""
+    """The entries of a config's `logger`, each a destination: `logger=[csv,wandb]` makes two."""
     node = config.get("logger") or {}
     return [node] if "_target_" in node else list(node.values())
 

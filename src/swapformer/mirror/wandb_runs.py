@@ -42,7 +42,7 @@ class WandB(Destination):
     Args:
         mode: offline or online.
         project, entity: where the runs belong; without an entity the user's default.
-        tags: beside the study and the arm.
+        tags: in addition to the study and the arm.
         name, group, notes: of a run; `{study}`, `{arm}`, `{seed}` and `{trial}` stand for the trial's.
         x_axis: what curves are drawn over unless a panel says otherwise: step, tokens or seconds.
         patience: seconds to wait for a server.

@@ -90,7 +90,7 @@ def _keys_set_by(group: str, option: str) -> list[str]:
 
 
 def find_differences(plan: Plan) -> list[ArmDifference]:
-    """One entry for every arm and condition; in the names of parameters, * stands for any layer."""
+    """One entry for every arm and condition; in the names of parameters, * is any layer."""
     shown = {each.arm_condition: each for each in (*reversed(plan.templates), *plan.reported)}
     step, pairs = once(partial(_flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
     return [

@@ -1,4 +1,4 @@
-"""Studies of any command: a study file with `run` in place of a model of ours.
+"""Studies of any command: a study file with `run` instead of a model of ours.
 
     run: python train.py --lr {lr} --width {width} --seed {seed} --out {out}
     code: [train.py]                # its content is part of each trial's identity

@@ -202,7 +202,7 @@ def _values(raw: Mapping[Any, Any], what: str) -> Values:
 
 
 def _spelled(value: object) -> str:
-    """A value of the file as an override spells it; 3e-4 as it stands there."""
+    """A value of the file as an override spells it; 3e-4 as the file spells it."""
     if isinstance(value, float):
         return value.text if isinstance(value, Spelled) else repr(value)
     return value if isinstance(value, str) else json.dumps(value)

@@ -102,7 +102,7 @@ def _probe_metrics(data: FigureData) -> list[str]:
 
 
 def _summaries(data: FigureData) -> dict[str, dict[str, Summary]]:
-    """Means over finished seeds of what probes measured beside the study's metrics: name → arm → summary."""
+    """Means over finished seeds of what probes measured in addition to the study's metrics: name → arm → summary."""
     return {
         name: {arm: plain_summary(data.evidence, arm, name) for arm in data.evidence.arms}
         for name in _probe_metrics(data)

@@ -1,4 +1,4 @@
-"""Caveats of a report: how the study came to its verdicts, what limits them, and what may be less fair."""
+"""Caveats of a report: how the study was judged, what limits its verdicts, and what may be less fair."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _text_of(arm: str, metric: str, known: Iterable[str], evidence: Evidence) ->
 
 
 def widened(estimate: Estimate, error: float, items: int) -> Estimate:
-    """An estimate over seeds with the error over items added; as it was where it is none of a mean."""
+    """An estimate over seeds with the error over items added; unchanged where it is not of a mean."""
     if isinstance(estimate, OpenEstimate):
         return OpenEstimate(widened(estimate.inner, error, items), estimate.below, estimate.above)
     if isinstance(estimate, IdenticalEstimate) and error > 0:  # its seeds show no spread, which is no proof of none

@@ -54,7 +54,7 @@ class LookPath:
 
     @property
     def added(self) -> tuple[Look, ...]:
-        """The looks that the ledger does not have yet; what a single seed shows is none."""
+        """The looks that the ledger does not have yet; a single seed is no look."""
         return self.looks[len(self.series.looks) if self.series else 0 :] if max(self.seeds, default=0) > 1 else ()
 
     @property
@@ -343,7 +343,7 @@ def undecided_arms(study_dir: Path, runs_dir: Path) -> set[tuple[str, str]]:
 
 
 def trials_saved(records: Records, verdicts: Sequence[Verdict]) -> int:
-    """The number of trials that a sequential study saved by stopping early; 0 as long as it goes on."""
+    """The number of trials that a sequential study saved by stopping early; 0 while it still runs."""
     looks = records.manifest.looks
     if not looks or any(_decidable(verdict) and verdict.look != looks[-1] for verdict in verdicts):
         return 0

@@ -95,7 +95,7 @@ def finalise(found: DictConfig) -> Config:
 
 
 def _resolve(node: Any) -> None:
-    """Let the class of a node say what its settings stand for, such as the content of a file for its path."""
+    """Let the class of a node resolve its settings, such as a path to the content of its file."""
     target = node.get("_target_") if isinstance(node, dict) else None
     if isinstance(target, str) and (resolve := getattr(find(target), "resolved", None)) is not None:
         node.update(resolve(**{key: value for key, value in node.items() if not key.startswith("_")}))

@@ -109,7 +109,7 @@ class Lines:
         return list(dict.fromkeys(self.panels.values()))
 
     def draw(self, tooltips: Tooltips, steps: bool = False, joined: bool = True) -> None:
-        """Draw every line with its band; as `steps` between edges, or not `joined`: marks beside one another."""
+        """Draw every line with its band; as `steps` between edges, or not `joined`: as separate marks."""
         for line in self.lines:
             axes, style, mean = self.panels[line.arm, line.series], self.styles[line.arm, line.series], line.mean
             x = line.x
