@@ -20,13 +20,18 @@ OPTIONS = {slot: [option for name, option in every_part() if name == slot] for s
 SHOWN = {"position": "rope alibi", "pattern": "window causal", "activation": "gelu silu"}
 """Two options of a slot; its first and last unless they stand here. Where all are drawn, it is for evidence."""
 ALIKE = {
-    "relative_bias",
-    "relative_key",
-    "relative_key_query",
-    "learned_interpolated",
-    "transformer_xl",
-    "strided_heads",
+    *(
+        "relative_bias",
+        "relative_key",
+        "relative_key_query",
+        "learned_interpolated",
+        "transformer_xl",
+        "randomized",
+        "sum",
+    ),
+    *("strided_heads", "names", "keywords", "same_tag", "events", "shifted", "softmax1"),
 }
+"""Options that start as another does, or are drawn with the same tags."""
 
 
 def drawn(slot: str, option: str, folder: Path) -> list[str]:
@@ -36,7 +41,8 @@ def drawn(slot: str, option: str, folder: Path) -> list[str]:
     root = ElementTree.parse(file).getroot()
     assert root.tag == f"{SVG}svg"
     assert f"model/{slot}={option}" in file.read_text(encoding="utf-8")
-    data = [each for each in root.iter() if each.tag in (f"{SVG}path", f"{SVG}image") and "clip-path" in each.attrib]
+    lines = [each for each in root.iter(f"{SVG}path") if "clip-path" in each.attrib]
+    data = [*lines, *root.iter(f"{SVG}image")]
     return [each.get("d") or each.get("{http://www.w3.org/1999/xlink}href") or "" for each in data]
 
 
