@@ -25,6 +25,7 @@ Node = dict[str, Any]
 EXPERIMENTS = "experiments"
 """The group of the exercises and their studies."""
 LAUNCHERS = "hydra/launcher"
+"""The group of the launchers, which is Hydra's own; each is listed with its settings."""
 NONE = "[]"
 """No option, for a slot that takes a list of them: `model/extension=[]`."""
 

@@ -62,7 +62,7 @@ class LightningLogger(Destination):
             )
 
     def upload_hint(self, folder: Path) -> str | None:
-        return self.hint and self.hint.format(folder=folder / self.folder)
+        return self.hint and str(filled(self.hint, {"folder": str(folder / self.folder)}))
 
     def open(self, info: RunInfo, folder: Path, report_problem: ReportProblem) -> Run:
         from lightning.pytorch.loggers import Logger
