@@ -46,6 +46,7 @@ def by_hand(model: Topology) -> dict[str, float]:
     table = next(p for (_, role), p in named.items() if role == "token_embedding")
     found: dict[str, float] = {}
     entries: list[list[float]] = [[], [], []]
+    before: list[list[float]] = [[], []]
     for index in range(2):
         batch = TASK.batch(index)
         for row in range(2):
@@ -57,6 +58,8 @@ def by_hand(model: Topology) -> dict[str, float]:
                 for layer in range(2):
                     for role in ("value", "attention_out", "ffn_in", "ffn_out"):
                         x = named[str(layer), role] @ x
+                        if role == "ffn_in":
+                            before[layer] += x.tolist()
                     entries[layer + 1] += x.tolist()
     for layer, values in enumerate(entries):
         mean = sum(values) / len(values)
@@ -69,6 +72,10 @@ def by_hand(model: Topology) -> dict[str, float]:
             names = [f"{kind}_first"] if layer == 0 else [f"{kind}_by_layer@{layer}"]
             for name in [*names, *([f"{kind}_last"] if layer == 2 else [])]:
                 found[f"probe/stream_{name}"] = value
+    for layer, values in enumerate(before):
+        size = math.sqrt(sum(value * value for value in values) / len(values))
+        found[f"probe/preactivation_rms_{('first', 'last')[layer]}"] = size
+        found[f"probe/preactivation_rms_by_layer@{layer + 1}"] = size
     return found
 
 
@@ -81,7 +88,7 @@ def test_the_stream_has_the_moments_of_a_loop_over_the_tokens_that_are_no_paddin
     assert profile.values[0] == pytest.approx([right[f"probe/stream_{name}"] for name in names])
 
 
-@pytest.mark.parametrize("fault", ["padding_counts", "last_layer_left_out", "sample_variance"])
+@pytest.mark.parametrize("fault", ["padding_counts", "last_layer_left_out", "sample_variance", "no_preactivations"])
 def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     statistics = activation_moments._statistics
 
@@ -93,6 +100,7 @@ def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pyt
         "padding_counts": ("counted_places", lambda name, batch: None),
         "last_layer_left_out": ("_PLACES", ("*.hook_resid_pre",)),
         "sample_variance": ("_statistics", sample_variance),
+        "no_preactivations": ("_PREACTIVATION", "hook_mlp_out"),
     }
     monkeypatch.setattr(activation_moments, *planted[fault])
     assert measured(model).metrics != pytest.approx(by_hand(model), rel=1e-9)
@@ -104,5 +112,7 @@ def test_each_stack_and_streams_of_several_tensors_have_their_own() -> None:
     with torch.no_grad():
         assert "probe/stream_rms_last" in both.measure(streams, TASK).metrics
         assert both.unsuited(streams, TASK) is None
+        experts = both.measure(build_model(small(["model/ffn=moe"]), VOCABULARY).eval(), TASK).metrics
+        assert not any("preactivation" in name for name in experts)
     with pytest.raises(ValueError, match="must be at least 1, but it is 0"):
         ActivationMoments(batches=0)

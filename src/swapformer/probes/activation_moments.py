@@ -1,4 +1,4 @@
-"""Probe of activations: mean, variance and size of the residual stream from layer to layer."""
+"""Probe of activations: moments of the residual stream by layer, and the size of what activation functions get."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from swapformer.model.taps import missing, record
+from swapformer.model.taps import missing, names, record
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import sums_of_powers
 from swapformer.probes.base import Finding, Probe
@@ -19,6 +19,7 @@ from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 _PLACES = ("*.0.hook_resid_pre", "*.hook_resid_post")
+_PREACTIVATION = "mlp.hook_pre"
 _KINDS = {
     "mean": ("Mean of the stream", "mean", False),
     "variance": ("Variance of the stream", "variance", True),
@@ -35,6 +36,9 @@ class ActivationMoments(Probe):
     after the last layer, the same with `first` before the first one, and over the layers L = 1, 2 … of one model
     `probe/stream_rms_by_layer@L` and so on. In a model of several stacks they are named after the stack, such as
     `probe/encoder_stream_rms_last`. Streams of several tensors count as what a branch would read.
+
+    `probe/preactivation_rms_first`, `_last` and `_by_layer@L` are the same root mean square of what the activation
+    function of a feed-forward layer gets: well below 1, GELU and SiLU are nearly x/2. Layers of experts have none.
 
     Args:
         batches: validation batches.
@@ -56,15 +60,20 @@ class ActivationMoments(Probe):
             raise ValueError(problem)
         source = next(item for item in task.evaluation("val") if item.name == "")
         sums: dict[str, Tensor] = {}
+        hidden = [name for name, axes in names(model).items() if name.endswith(_PREACTIVATION) and axes == "B T F"]
         for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
-            with record(model, *_PLACES) as seen:
+            with record(model, *_PLACES, *hidden) as seen:
                 model(*model_inputs(batch))
             for name, stream_BTD in seen.items():
                 sums[name] = sums.get(name, torch.zeros(())) + sums_of_powers(stream_BTD, counted_places(name, batch))
         stacks: dict[str, dict[int, dict[str, float]]] = {}
+        preactivations: dict[str, dict[int, float]] = {}
         for name, found in sums.items():
-            stack, number, place = name.split(".")
-            stacks.setdefault(stack, {})[int(number) + place.endswith("post")] = _statistics(found)
+            stack, number, place = name.split(".", 2)
+            if place == _PREACTIVATION:
+                preactivations.setdefault(stack, {})[int(number) + 1] = _statistics(found)["rms"]
+            else:
+                stacks.setdefault(stack, {})[int(number) + place.endswith("post")] = _statistics(found)
         metrics: dict[str, float] = {}
         shapes: dict[str, Shape] = {}
         for stack, by_layer in stacks.items():
@@ -76,6 +85,10 @@ class ActivationMoments(Probe):
                 metrics[f"{prefix}stream_{kind}_first"] = values[0]
                 metrics[f"{prefix}stream_{kind}_last"] = values[max(values)]
                 shapes[kind if len(stacks) == 1 else f"{stack} {kind}"] = _profile(kind, stack, values, len(stacks))
+            if sizes := preactivations.get(stack):
+                metrics |= {f"{prefix}preactivation_rms{BY_LAYER}@{layer}": size for layer, size in sizes.items()}
+                metrics[f"{prefix}preactivation_rms_first"] = sizes[min(sizes)]
+                metrics[f"{prefix}preactivation_rms_last"] = sizes[max(sizes)]
         return Finding(metrics, shapes)
 
 
