@@ -69,6 +69,15 @@ def test_what_is_odd_ends_as_with_hydra(overrides: list[str]) -> None:
     assert ends[0] == ends[1]
 
 
+def test_a_file_that_is_read_once_is_as_it_was_after_what_was_made_of_it_is_changed() -> None:
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        for option in ("layernorm", "rmsnorm", "none"):
+            asked = ["+preset=deepnorm", f"model/norm={option}"]
+            assert text(choices.composed(asked)) == text(hydra_compose("train", overrides=asked))
+            changed = choices.composed([*asked, "model.d_model=999", "seed=9"])
+            changed.model.residual = None
+
+
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "task").mkdir()
     (tmp_path / "train.yaml").write_text("defaults: [_self_, task: one]\nseed: 1\n")
