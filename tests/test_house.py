@@ -582,6 +582,7 @@ ACROSS_MODULES = {
     "hostile": "damaged stores, settings, study files and command lines, against every command",
     "oracles": "other people's code computes the same",
     "measure/test_decode_and_step.py": "what is timed of a whole model",
+    "docs/test_commands.py": "every command that a page names",
     "measure/test_measured_trials.py": "measurements in the store, in studies and in reports",
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
     "model/test_implied_weights.py": "weights of attentions without scores",
