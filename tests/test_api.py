@@ -73,6 +73,14 @@ def test_a_published_study_is_read_from_its_folder() -> None:
     frame = sf.read_records(experiments_dir() / "04_head_count" / "width")
     losses = frame[(frame["metric"] == "val/loss") & (frame["arm"] == "h8")]
     assert len(losses) == 10 and losses["value"].between(1.2, 1.35).all()
+    assert set(losses["model.num_heads"]) == {"8"}
+
+
+def test_settings_of_arms_and_conditions_stand_beside_results() -> None:
+    frame = sf.read_records(experiments_dir() / "07_position_encodings" / "addition")
+    sums = frame[(frame["metric"] == "val/exact_match") & (frame["model/position"] == "alibi")]
+    assert set(sums["arm"]) == {"alibi"} and set(sums["task"]) == {"addition", "addition_padded", "addition_reversed"}
+    assert (sums["condition"] == "task=" + sums["task"]).all()
 
 
 def test_a_report_is_built_again(printed: str, folder: Path) -> None:

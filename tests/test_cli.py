@@ -386,6 +386,8 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("train --jobs", "unknown option --jobs"),
         ("train --info --info", "the option --info was given twice"),
         ("train -m -m task=copy", "the option -m was given twice"),
+        ("train -m --cfg hydra task=copy", "--cfg shows one configuration, not a sweep: leave out -m"),
+        ("train task=copy hydra.sweeper.name=mine", "hydra.sweeper.name is a setting of a sweep; add -m"),
         ("train --info plugin", "--info has no value 'plugin'; did you mean 'plugins'?"),
         ("train task=copy model.num_heads=7", "7 does not divide 64"),
         ("train task=copy runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),

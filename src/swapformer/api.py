@@ -147,16 +147,25 @@ def read_records(study: str | Path, runs_dir: str | Path | None = None, *, scale
         scale: which results of a folder; None for the unnamed ones.
 
     Returns:
-        Columns `condition`, `arm`, `seed`, `trial`, `status`, `metric`, `value`; a trial that failed, diverged or is
-        missing has one row, whose metric and value are empty.
+        Columns `condition`, `arm`, `seed`, `trial`, `status`, `metric`, `value`, and one for each setting that an arm
+        or a condition states, such as `model/position`: text, or nothing where an arm does not state it. A trial that
+        failed, diverged or is missing has one row, whose metric and value are empty.
 
     Raises:
         UsageError: if there is no such study.
     """
+    from swapformer.study.config import overrides as texts
+
     records = _records(study, runs_dir, scale)
     cells = records.cells[["condition", "arm", "seed", "trial", "status"]]
     metrics = records.metrics[["condition", "arm", "seed", "metric", "value"]]
-    return cells.merge(metrics, how="left", on=["condition", "arm", "seed"])
+    frame = cells.merge(metrics, how="left", on=["condition", "arm", "seed"])
+    conditions = {name: {k: str(v) for k, v in values.items()} for name, values in records.manifest.conditions.items()}
+    arms = {arm: texts.values(overrides) for arm, overrides in records.manifest.arms.items()}
+    for key in dict.fromkeys(key for values in (*conditions.values(), *arms.values()) for key in values):
+        stated = zip(frame["condition"], frame["arm"], strict=True)
+        frame[key] = [{**conditions.get(where, {}), **arms.get(arm, {})}.get(key) for where, arm in stated]
+    return frame
 
 
 def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, **asked: Any) -> Report:

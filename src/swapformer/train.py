@@ -127,6 +127,7 @@ def sweep(overrides: Sequence[str]) -> None:
 
 def _hydra(arguments: Sequence[str]) -> None:
     _check_options(arguments)
+    _check_sweep(arguments)
     arguments = of_whole_model(arguments)
     sys.argv[1:] = _options_first(arguments)
     if set(_INFO_OPTIONS) & {argument.partition("=")[0] for argument in arguments}:
@@ -158,6 +159,22 @@ def _check_options(arguments: Sequence[str]) -> None:
             value = value if has_value or _is_override(following) else following
             if value and value not in _INFO:
                 raise UsageError(f"{option} has no value {quote(value)}{suggest(value, _INFO)}")
+
+
+def _check_sweep(arguments: Sequence[str]) -> None:
+    """Raise UsageError for a sweep of which one configuration should be shown, and for its settings without one."""
+    options = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
+    shown = options & {"-c", "--cfg", "-i", "--info"}
+    if options & {"-m", "--multirun"}:
+        if shown:
+            raise UsageError(
+                f"{min(shown)} shows one configuration, not a sweep: leave out -m, and give each key one value; "
+                "hydra.sweeper and hydra.launcher stand in `--cfg hydra` without -m too"
+            )
+    elif not shown:
+        for argument in arguments:
+            if argument.startswith("hydra.sweeper.") and "=" in argument:
+                raise UsageError(f"{argument.partition('=')[0]} is a setting of a sweep; add -m, or leave it out")
 
 
 def _is_override(argument: str) -> bool:

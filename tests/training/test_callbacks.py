@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -248,3 +249,15 @@ def test_checkpoints_go_by_the_clock_and_wait_fifty_times_as_long_as_one_takes(
     taken = 0.0
     fit.fit(compose([*TINY, *steps]), tmp_path / "quick", final=False)
     assert written == list(range(4, 61, 4))
+
+
+def test_a_log_has_a_line_each_half_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(tmp_path / "short")
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(callbacks.ProgressLines, "SECONDS", 0.0)
+    trained(tmp_path / "long")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 2 and all(line.startswith("swapformer: step ") for line in lines)
+    assert re.fullmatch(r"swapformer: step (\d+) of \1, train/loss [\d.]+, val/loss [\d.]+, about 0 s left", lines[-1])

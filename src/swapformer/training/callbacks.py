@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,28 @@ class ProgressBar(TQDMProgressBar):
         if "val/loss" in results:
             shown["val/loss"] = f"{results['val/loss']:.3f}"
         return shown
+
+
+class ProgressLines(Callback):
+    """Where there is no terminal: a line of the step and the newest losses, each half minute."""
+
+    SECONDS = 30.0
+
+    def __init__(self, watch: TrainingMonitor) -> None:
+        self.watch, self._begun, self._said = watch, (time.monotonic(), 0), time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._begun = (time.monotonic(), trainer.global_step)
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        now, step = time.monotonic(), trainer.global_step
+        if now - self._said < self.SECONDS or step == self._begun[1]:
+            return
+        self._said = now
+        left = (now - self._begun[0]) / (step - self._begun[1]) * (trainer.max_steps - step)
+        losses = [f"train/loss {self.watch.last_loss:.4g}"]
+        results: dict[str, float] = trainer.lightning_module.results  # type: ignore[assignment]
+        if "val/loss" in results:
+            losses.append(f"val/loss {results['val/loss']:.4g}")
+        text = f"step {step} of {trainer.max_steps}, {', '.join(losses)}, about {left:.0f} s left"
+        print(f"swapformer: {text}", file=sys.stderr, flush=True)

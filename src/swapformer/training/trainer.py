@@ -26,7 +26,7 @@ from swapformer.interface import Interface
 from swapformer.model.stack import stacks
 from swapformer.task.baselines import guessing_loss
 from swapformer.training.assemble import Config
-from swapformer.training.callbacks import Checkpoints, ProgressBar, TrainingMonitor
+from swapformer.training.callbacks import Checkpoints, ProgressBar, ProgressLines, TrainingMonitor
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
 
@@ -88,7 +88,7 @@ def make_trainer(
         enable_progress_bar=bar,
         use_distributed_sampler=False,
         default_root_dir=directory,
-        callbacks=[*callbacks, ProgressBar(watch)] if bar else callbacks,
+        callbacks=[*callbacks, ProgressBar(watch) if bar else ProgressLines(watch)] if ranks.first else callbacks,
     )
 
 

@@ -35,6 +35,19 @@ def test_running_trials_are_named_with_step_and_newest_loss(tmp_path: Path) -> N
     assert StudyProgress(trials, store, quiet=True).now(trials[:1])[0].startswith(trials[0].id)
 
 
+def test_a_log_says_how_far_trials_are_though_none_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = fakes.trial(tmp_path / "journal")
+    with StudyProgress([trial], Store(tmp_path / "runs")) as shown:
+        shown.tick([trial])
+        assert "running" not in capsys.readouterr().err
+        monkeypatch.setattr(progress, "QUIET", 0.0)
+        monkeypatch.setattr(progress, "LOOK", 0.0)
+        shown.tick([trial])
+        assert "0 of 1 trials done, 1 running; " in capsys.readouterr().err
+
+
 def test_a_terminal_shows_them_below_the_bar_and_no_wider_than_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

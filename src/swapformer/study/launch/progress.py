@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress as Bar
 
-INTERVAL = 30.0
-"""Seconds between plain lines where there is no terminal."""
+INTERVAL, QUIET = 30.0, 300.0
+"""Seconds between plain lines where there is no terminal: after a trial has ended, and while none does."""
 LOOK = 1.0
 """Seconds between looks at the store."""
 SHOWN = 4
@@ -90,7 +90,7 @@ class StudyProgress:
         text = f"{len(running)} running" + (f", about {human(left)} left" if left is not None else "")
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self.done, left=text)
-        elif self.done > self._last[0] and time.monotonic() - self._last[1] >= INTERVAL:
+        elif time.monotonic() - self._last[1] >= (INTERVAL if self.done > self._last[0] else QUIET):
             self._last = (self.done, time.monotonic())
             self._say(
                 f"{self.done} of {self._total} {self._what} done, {text}" + (f"; {self._now[0]}" if self._now else "")
