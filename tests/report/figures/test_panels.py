@@ -68,3 +68,16 @@ def test_a_level_is_drawn_across_the_axis_of_the_values(upright: bool) -> None:
         assert low < 1 and high > 9 and (axes.get_xlim() if upright else axes.get_ylim()) == rows
         x, y = axes.lines[-1].get_data()
         assert list(y if upright else x) == [9.0, 9.0]
+
+
+def test_other_labels_of_several_panels_stand_where_the_old_ones_stood() -> None:
+    with svg.settings():
+        figure = svg.new_figure(2.0)
+        old = [
+            figure.supxlabel("steps", y=0.3, fontsize=svg.FONT),
+            figure.supylabel("loss", x=0.2, fontsize=svg.FONT),
+        ]
+        before = [(text.get_position(), text.get_fontsize()) for text in old]
+        svg.relabel(figure, "tokens in sight", "accuracy", {})
+        assert [figure.get_supxlabel(), figure.get_supylabel()] == ["tokens in sight", "accuracy"]
+        assert [(text.get_position(), text.get_fontsize()) for text in old] == before

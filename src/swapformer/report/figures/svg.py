@@ -81,8 +81,9 @@ def relabel(figure: Figure, x: str, y: str, lines: Mapping[str, float]) -> None:
     outside it.
     """
     for text, old in ((x, figure.get_supxlabel()), (y, figure.get_supylabel())):
-        if text and old:
-            (figure.supxlabel if text is x else figure.supylabel)(text)
+        for drawn in figure.texts:  # `supxlabel` would move it back to where matplotlib has it
+            if text and old and drawn.get_text() == old:
+                drawn.set_text(text)
     for axes in figure.axes:
         if x and axes.get_xlabel():
             axes.set_xlabel(x)
