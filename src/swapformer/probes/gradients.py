@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from swapformer.model.layers import Role, origin_of
 from swapformer.model.stack import Layer, stacks
 from swapformer.model.topology import Topology
 from swapformer.probes.base import GradientBatch
@@ -74,22 +73,6 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
     """
     squares = [float(each.grad.double().square().sum()) for each in parameters if each.grad is not None]
     return math.sqrt(sum(squares))
-
-
-def layer_gradient_norms(model: nn.Module) -> dict[str, float]:
-    """The gradient norm of each layer over all of its parameters: `1`, `2` … from the first layer to the last.
-
-    In a model of several stacks the name of a layer begins with that of its stack: `encoder 1`.
-    """
-    return {name: gradient_norm(layer.parameters()) for name, layer in named_layers(model)}
-
-
-def role_gradient_norms(model: nn.Module) -> dict[Role, float]:
-    """The gradient norm over all parameters of each role."""
-    groups: dict[Role, list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        groups.setdefault(origin_of(name, parameter).role, []).append(parameter)
-    return {role: gradient_norm(parameters) for role, parameters in groups.items()}
 
 
 def named_layers(model: nn.Module) -> Iterator[tuple[str, Layer]]:
