@@ -27,7 +27,7 @@ _PALETTE = (
     ("#009e73", "#2fcf9f"),
     ("#a8478a", "#e08cc6"),
     ("#c98a00", "#f0b93a"),
-    ("#3a86c8", "#8cc8f5"),
+    ("#cf3759", "#ff8a9f"),
     ("#7a5c3e", "#c7a27c"),
 )
 #: viridis between its dark and its light end, for arms that are ordered along an axis; for dark pages a lighter range.
