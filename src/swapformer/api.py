@@ -148,8 +148,9 @@ def read_records(study: str | Path, runs_dir: str | Path | None = None, *, scale
 
     Returns:
         Columns `condition`, `arm`, `seed`, `trial`, `status`, `metric`, `value`, and one for each setting that an arm
-        or a condition states, such as `model/position`: text, or nothing where an arm does not state it. A trial that
-        failed, diverged or is missing has one row, whose metric and value are empty.
+        or a condition states, such as `model/position`: text, or nothing where an arm does not state it; `setting seed`
+        of one that has a name of these. A trial that failed, diverged or is missing has one row, whose metric and value
+        are empty.
 
     Raises:
         UsageError: if there is no such study.
@@ -164,7 +165,9 @@ def read_records(study: str | Path, runs_dir: str | Path | None = None, *, scale
     arms = {arm: texts.values(overrides) for arm, overrides in records.manifest.arms.items()}
     for key in dict.fromkeys(key for values in (*conditions.values(), *arms.values()) for key in values):
         stated = zip(frame["condition"], frame["arm"], strict=True)
-        frame[key] = [{**conditions.get(where, {}), **arms.get(arm, {})}.get(key) for where, arm in stated]
+        frame[f"setting {key}" if key in frame.columns else key] = [
+            {**conditions.get(where, {}), **arms.get(arm, {})}.get(key) for where, arm in stated
+        ]
     return frame
 
 

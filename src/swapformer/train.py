@@ -165,8 +165,8 @@ def _check_sweep(arguments: Sequence[str]) -> None:
     """Raise UsageError for a sweep of which one configuration should be shown, and for its settings without one."""
     options = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     shown = options & {"-c", "--cfg", "-i", "--info"}
-    if options & {"-m", "--multirun"}:
-        if shown:
+    if options & {"-m", "--multirun"} or "hydra.mode=MULTIRUN" in arguments:
+        if shown and options & {"-m", "--multirun"}:
             raise UsageError(
                 f"{min(shown)} shows one configuration, not a sweep: leave out -m, and give each key one value; "
                 "hydra.sweeper and hydra.launcher stand in `--cfg hydra` without -m too"

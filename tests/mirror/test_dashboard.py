@@ -69,6 +69,23 @@ def test_the_workspace_shows_every_metric_each_claim_and_what_it_cost(store: Sto
     assert runs["grouping"] == [{"section": "run", "name": "jobType"}]
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic V1 style")
+def test_runs_in_a_group_of_the_users_own_are_shown_and_several_groups_are_refused(store: Store) -> None:
+    def with_group(group: str) -> None:
+        store.manifest = {"shared_config": {"logger": {"wandb": {"group": group}}}}
+        store.write_manifest()
+
+    with_group("of {study}")
+    (runs,) = json.loads(dashboard.to_json(dashboard.workspace(store.study, store.runs, "mine", None)))["section"][
+        "runSets"
+    ]
+    assert "of 99_fake" in json.dumps(runs["filters"])
+    with_group("{arm}")
+    with pytest.raises(UsageError, match=r"one group, but logger.wandb.group is '\{arm\}'"):
+        dashboard.workspace(store.study, store.runs, "mine", None)
+    with_group("{study}")
+
+
 def test_a_missing_package_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "wandb_workspaces" else object())
     with pytest.raises(UsageError, match=r"needs wandb-workspaces, which is not installed: pip install"):

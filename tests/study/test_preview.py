@@ -77,6 +77,17 @@ def test_what_is_reused_and_its_times_come_from_the_store(tmp_path: Path) -> Non
     assert math.isnan(foreseen(planned, tmp_path, slots=None).seconds), "other machines are not as fast"
 
 
+def test_a_trial_that_diverged_early_says_how_long_a_step_takes_not_a_trial(tmp_path: Path) -> None:
+    planned = plan(tmp_path)
+    run(planned.trials[:2], tmp_path)
+    store = Store(tmp_path / "runs")
+    for trial in planned.trials[:2]:
+        record = store.peek(trial.id)
+        assert record is not None
+        store.write(record.but(steps=record.steps // 2, seconds=1.5))
+    assert foreseen(planned, tmp_path).seconds == 6 * 3.0 / 2
+
+
 def test_an_arm_without_a_trial_takes_the_pace_of_those_that_have_one(tmp_path: Path) -> None:
     planned = plan(tmp_path, arms={"h1": [], "wide": ["model.width=8"]}, claims=[])
     run([cell.trial for cell in planned.cells if cell.arm == "h1"][:1], tmp_path)

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from swapformer.errors import UsageError
+from swapformer.errors import UsageError, quote
+from swapformer.mirror.base import filled
 from swapformer.report.figures.figure_data import length_families, reported_metrics
 from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import claims_of
@@ -36,10 +37,16 @@ def logger_settings(folder: Path, runs_dir: Path) -> Mapping[str, Any]:
 def workspace(folder: Path, runs_dir: Path, project: str, entity: str | None) -> Any:
     """The workspace of the study in `folder`: its runs grouped by arm, each metric with its mean and standard error.
 
-    Raises UsageError where the study's manifest cannot be read.
+    Raises UsageError where the study's manifest cannot be read, or its runs are in several groups.
     """
     spaces, expressions = import_module("wandb_workspaces.workspaces"), import_module("wandb_workspaces.expr")
     records = read(folder, runs_dir)
+    group = filled(logger_settings(folder, runs_dir).get("group") or "{study}", {"study": records.manifest.name})
+    if "{" in group:
+        raise UsageError(
+            f"a dashboard shows the runs of one group, but logger.wandb.group is {quote(group)}, another for each arm "
+            "or seed; leave it at {study}"
+        )
     panels = _panels(records.manifest, list(dict.fromkeys(records.metrics["metric"])))
     return spaces.Workspace(
         name=records.manifest.name,
@@ -48,7 +55,7 @@ def workspace(folder: Path, runs_dir: Path, project: str, entity: str | None) ->
         sections=[spaces.Section(name=name, panels=shown, is_open=True) for name, shown in panels.items() if shown],
         settings=spaces.WorkspaceSettings(max_runs=100),
         runset_settings=spaces.RunsetSettings(
-            filters=expressions.And(expressions.Metric("Group") == records.manifest.name),
+            filters=expressions.And(expressions.Metric("Group") == group),
             groupby=[expressions.Metric("JobType")],
         ),
     )

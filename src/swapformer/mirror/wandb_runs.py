@@ -73,7 +73,9 @@ class WandB(Destination):
     @property
     def name(self) -> str:
         axis = "" if self.x_axis == "step" else f"/over {self.x_axis}"
-        return f"wandb/{self.mode}/{self.entity or ''}/{self.project}{axis}"
+        words = (self.run_name, self.group, self.notes, self.tags)  # other ones show trials again
+        own = "" if words == ("{arm} seed {seed}", "{study}", None, ()) else f"/{words}"
+        return f"wandb/{self.mode}/{self.entity or ''}/{self.project}{axis}{own}"
 
     def require(self) -> None:
         if find_spec("wandb") is None:

@@ -34,8 +34,8 @@ class TrialTimes:
 
     def seconds(self, template: Template) -> float:
         """The seconds of one trial; nan where nothing that was run here is like it."""
-        if own := [record.seconds for record in self._of(template)]:
-            return fmean(own)
+        if own := [record.seconds / record.steps for record in self._of(template)]:  # a diverged one ended early
+            return fmean(own) * max(int(template.config["budget"]["steps"]), 1)
         return self._operations.get(template.arm_condition, math.nan) * self._pace
 
     def _of(self, template: Template) -> list[Record]:
@@ -51,11 +51,12 @@ class TrialTimes:
     @cached_property
     def _pace(self) -> float:
         """Seconds for an operation of training; nan where nothing says so."""
-        paces = [
-            record.seconds / self._operations.get(each.arm_condition, math.nan)
-            for each in self._plan.one_each
-            for record in self._of(each)
-        ]
+        paces = []
+        for each in self._plan.one_each:
+            steps = max(int(each.config["budget"]["steps"]), 1)
+            operations = self._operations.get(each.arm_condition, math.nan) / steps
+            if 0 < operations < math.inf:
+                paces += [record.seconds / record.steps / operations for record in self._of(each)]
         return fmean(paces) if paces else self._timed()
 
     def _timed(self) -> float:

@@ -56,18 +56,20 @@ def test_a_caption_says_which_of_them_it_is() -> None:
 
 @pytest.mark.parametrize("upright", [True, False], ids=["values upward", "values to the right"])
 def test_a_level_is_drawn_across_the_axis_of_the_values(upright: bool) -> None:
-    """Arms in a strip have their values on the horizontal axis: a level at 9 must not move them out of sight."""
+    """Arms in a strip have their values on the horizontal axis; a level that is far off is told at the edge."""
     with svg.settings():
         figure = svg.new_figure(2.0)
         axes = svg.add_panel(figure, 0.5, 0.5, 0.3, 0.2)
         axes.plot([1.0, 2.0], [0.0, 1.0])
         svg.label(axes, *(("steps", "loss") if upright else ("loss",)))
         rows = axes.get_xlim() if upright else axes.get_ylim()
-        svg.relabel(figure, "", "", {"a counter": 9.0})
+        svg.relabel(figure, "", "", {"a counter": 2.0, "guessing": 90.0})
         low, high = axes.get_ylim() if upright else axes.get_xlim()
-        assert low < 1 and high > 9 and (axes.get_xlim() if upright else axes.get_ylim()) == rows
+        assert low < 1 and 2.0 < high < 3 and (axes.get_xlim() if upright else axes.get_ylim()) == rows
+        assert len(axes.lines) == 2
         x, y = axes.lines[-1].get_data()
-        assert list(y if upright else x) == [9.0, 9.0]
+        assert list(y if upright else x) == [2.0, 2.0]
+        assert [text.get_text() for text in axes.texts] == ["a counter", f"guessing: 90 {'↑' if upright else '→'}"]
 
 
 def test_other_labels_of_several_panels_stand_where_the_old_ones_stood() -> None:

@@ -333,6 +333,22 @@ def test_a_loss_that_the_baseline_never_reaches_has_no_speed_up() -> None:
     assert any("has a loss that a reaches at no size" in note for note in verdict.notes)
 
 
+def test_a_baseline_below_the_floor_of_its_own_law_gives_no_speed_up() -> None:
+    """On a plateau noise lies about E: an arm that is worse everywhere must not look astronomically faster."""
+    refused = 0
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        losses = 1.5 + 0.2 * (C / 1e12) ** -1.2
+        rows = [losses[:, None] + 0.01 * worse + generator.normal(0, 0.005, (RUNGS, 5)) for worse in (1, 0)]
+        try:
+            found = ArmLadder(tuple(CONDITIONS), rows[0], rows[1], C, C).log_speed_ups(range(5))
+        except Unfit as error:
+            refused += "lies below E, the floor of its law" in str(error)
+        else:
+            assert (found < 10).all() or math.inf in found
+    assert refused > 2
+
+
 def test_a_summary_says_law_course_and_accuracy() -> None:
     parts = evidence(ladder(np.array([1.1, 1.3, 1.6, 1.9]), 0.002, 1))
     by_condition = {}

@@ -78,7 +78,7 @@ def relabel(figure: Figure, x: str, y: str, lines: Mapping[str, float]) -> None:
     """Give the axes of a figure other labels, where they have any, and draw levels with their names across its panels.
 
     The axis of the values, which is the horizontal one where the vertical one has no label, grows where a level is
-    outside it.
+    outside it, to three times its length at most; a level beyond that is told at the edge.
     """
     for text, old in ((x, figure.get_supxlabel()), (y, figure.get_supylabel())):
         for drawn in figure.texts:  # `supxlabel` would move it back to where matplotlib has it
@@ -91,23 +91,38 @@ def relabel(figure: Figure, x: str, y: str, lines: Mapping[str, float]) -> None:
             axes.set_ylabel(y)
         if not lines:
             continue
-        upright = bool(axes.get_ylabel() or figure.get_supylabel())
-        low, high = axes.get_ylim() if upright else axes.get_xlim()
-        room = 0.06 * (high - low)
-        low, high = min(low, min(lines.values()) - room), max(high, max(lines.values()) + room)
-        (axes.set_ylim if upright else axes.set_xlim)(low, high)
-        style: dict[str, Any] = {"color": SOFT, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
-        words: dict[str, Any] = {"textcoords": "offset points", "fontsize": FONT - 2, "color": SOFT}
-        for name, value in lines.items():
-            if upright:
-                axes.axhline(value, **style)
-                place: Any = ("axes fraction", "data")
-                axes.annotate(name, (1, value), (-2, 2), place, ha="right", va="bottom", **words)
-            else:
-                axes.axvline(value, **style)
-                left = value > (low + high) / 2
-                place, side = ("data", "axes fraction"), "right" if left else "left"
-                axes.annotate(name, (value, 0), (-2 if left else 2, 2), place, ha=side, va="bottom", **words)
+        _draw_levels(axes, bool(axes.get_ylabel() or figure.get_supylabel()), lines)
+
+
+def _draw_levels(axes: Axes, upright: bool, levels: Mapping[str, float]) -> None:
+    low, high = axes.get_ylim() if upright else axes.get_xlim()
+    span = high - low
+    near = {name: value for name, value in levels.items() if low - span <= value <= high + span}
+    low, high = (min([low, *(value - 0.06 * span for value in near.values())]),
+                 max([high, *(value + 0.06 * span for value in near.values())]))  # fmt: skip
+    (axes.set_ylim if upright else axes.set_xlim)(low, high)
+    style: dict[str, Any] = {"color": SOFT, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+    words: dict[str, Any] = {"textcoords": "offset points", "fontsize": FONT - 2, "color": SOFT, "va": "bottom"}
+    told = {value: name for name, value in near.items()}
+    for end, arrow, far in (
+        (low, "↓" if upright else "←", [name for name, value in levels.items() if value < low]),
+        (high, "↑" if upright else "→", [name for name, value in levels.items() if value > high]),
+    ):
+        if far:
+            told[end] = f"{', '.join(f'{name}: {levels[name]:g}' for name in far)} {arrow}"
+    for value in near.values():
+        (axes.axhline if upright else axes.axvline)(value, **style)
+    for at, text in told.items():
+        if upright:
+            place, offset, side = (1.0, at), (-2, -9 if at == high else 2), "right"
+        else:
+            left = at > (low + high) / 2
+            place, offset, side = (at, 0.0), (-2 if left else 2, 2), "right" if left else "left"
+        axes.annotate(text, place, offset, _LEVEL[upright], ha=side, **words)
+
+
+_LEVEL: Any = {True: ("axes fraction", "data"), False: ("data", "axes fraction")}
+"""What the place of a level's name is measured in, by whether the values run upwards."""
 
 
 def title(axes: Axes, text: str, size: float = FONT) -> None:

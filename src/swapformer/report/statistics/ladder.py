@@ -61,13 +61,20 @@ class ArmLadder:
         return law
 
     def log_speed_ups(self, kept: Sequence[int]) -> FloatArray:
-        """log S at each rung from the means over some seeds; inf where the baseline's law does not reach the loss."""
+        """log S at each rung from the means over some seeds; inf where the baseline's law does not reach the loss.
+
+        Raises `Unfit` where the baseline itself lies below the floor of its law: then the law tells no computation.
+        """
         base, here = (losses[:, list(kept)].mean(axis=1) for losses in (self.base, self.here))
         inverse = fit(base, self.computation).log_computation
         reached = np.array([(inverse(float(h)), inverse(float(b))) for h, b in zip(here, base, strict=True)])
-        with np.errstate(invalid="ignore"):
-            found = reached[:, 0] - reached[:, 1] + np.log(self.computation / self.own)
-        return np.where(np.isfinite(reached).all(axis=1), found, reached[:, 0])
+        if below := [rung for rung, known in zip(self.rungs, np.isfinite(reached[:, 1]), strict=True) if not known]:
+            raise Unfit(
+                f"the baseline's own loss at {', '.join(below)} lies below E, the floor of its law, which tells "
+                "no computation for it; the rungs have come to a plateau: add smaller ones, or leave these out"
+            )
+        found: FloatArray = reached[:, 0] - reached[:, 1] + np.log(self.computation / self.own)
+        return found
 
     @cached_property
     def _replicates(self) -> tuple[FloatArray, list[FloatArray]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -33,6 +34,7 @@ try:
     from hydra._internal.config_repository import ConfigRepository
 
     _Repository: Any = ConfigRepository
+    _load = _Repository.load_config
     _apply: Callable[[list[Override], DictConfig], None] | None = ConfigLoaderImpl._apply_overrides_to_config
 except (ImportError, AttributeError):
     _apply = None
@@ -113,26 +115,25 @@ class _Memory:
             self.read.clear()
 
 
-_MEMORY = _Memory()
+_MEMORY, _LOCK = _Memory(), threading.Lock()
 
 
 @contextmanager
 def _files_read_once() -> Iterator[None]:
-    """Within, Hydra takes copies of a file's content from memory."""
-
-    load = _Repository.load_config
+    """Within, Hydra takes copies of a file's content from memory; one thread at a time."""
 
     def load_config(repository: Any, config_path: str) -> Any:
         key = (*((source.provider, source.path) for source in repository.get_sources()), config_path)
         if key not in _MEMORY.read:
-            _MEMORY.read[key] = load(repository, config_path)
+            _MEMORY.read[key] = _load(repository, config_path)
         return copy.deepcopy(_MEMORY.read[key])
 
-    _Repository.load_config = load_config
-    try:
-        yield
-    finally:
-        _Repository.load_config = load
+    with _LOCK:
+        _Repository.load_config = load_config
+        try:
+            yield
+        finally:
+            _Repository.load_config = _load
 
 
 def _of_hydra(override: Override) -> bool:
