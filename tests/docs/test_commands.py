@@ -36,22 +36,21 @@ def commands(text: str) -> Iterator[str]:
     yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
 
 
-FOUND = sorted(
-    {
-        (command.strip(), str(page.relative_to(ROOT)))
-        for page in PAGES
-        for command in commands(page.read_text("utf-8"))
-        if COMMAND.fullmatch(command.strip())
-    }
-)
+FOUND = {
+    command.strip(): str(page.relative_to(ROOT))
+    for page in PAGES
+    for command in commands(page.read_text("utf-8"))
+    if COMMAND.fullmatch(command.strip())
+}
+"""Command → the last page that names it."""
 
 
 def test_pages_name_commands() -> None:
     assert len(FOUND) > 100
-    assert {command.split()[1] for command, _ in FOUND if command.startswith("swapformer ")} >= {"train", "study"}
+    assert {command.split()[1] for command in FOUND if command.startswith("swapformer ")} >= {"train", "study"}
 
 
-@pytest.mark.parametrize(("command", "page"), FOUND, ids=[command[:60] for command, _ in FOUND])
+@pytest.mark.parametrize(("command", "page"), FOUND.items(), ids=[command[:60] for command in FOUND])
 def test_a_command_is_understood(command: str, page: str) -> None:
     fitted = COMMAND.fullmatch(command)
     assert fitted is not None
@@ -97,12 +96,17 @@ def understood_overrides(overrides: list[str]) -> None:
     """They are composed, of a sweep the first and the last values."""
     overrides = [each for each in overrides if not texts.key(each).startswith("hydra")]
     parsed = OverridesParser.create().parse_overrides(overrides)
-    for end in (0, -1):
-        chosen = [
-            f"{str(each.input_line).partition('=')[0]}={[*each.sweep_string_iterator()][end]}"
-            if each.is_sweep_override()
-            else str(each.input_line)
-            for each in parsed
-        ]
+    ends = [
+        (
+            *(
+                f"{str(each.input_line).partition('=')[0]}={[*each.sweep_string_iterator()][end]}"
+                if each.is_sweep_override()
+                else str(each.input_line)
+                for each in parsed
+            ),
+        )
+        for end in (0, -1)
+    ]
+    for chosen in dict.fromkeys(ends):
         with composition(chosen):
             pass
