@@ -84,7 +84,7 @@ def test_a_trial_that_diverged_early_says_how_long_a_step_takes_not_a_trial(tmp_
     for trial in planned.trials[:2]:
         record = store.peek(trial.id)
         assert record is not None
-        store.write(record.but(steps=record.steps // 2, seconds=1.5))
+        store.write(record.but(status="diverged", steps=record.steps // 2, seconds=1.5))
     assert foreseen(planned, tmp_path).seconds == 6 * 3.0 / 2
 
 

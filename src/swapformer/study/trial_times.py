@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import fmean
 
 from swapformer.results.arms import ArmCondition
-from swapformer.results.record import Record
+from swapformer.results.record import DIVERGED, Record
 from swapformer.results.store import Store
 from swapformer.study.plan import Plan, Template
 
@@ -34,9 +34,17 @@ class TrialTimes:
 
     def seconds(self, template: Template) -> float:
         """The seconds of one trial; nan where nothing that was run here is like it."""
-        if own := [record.seconds / record.steps for record in self._of(template)]:  # a diverged one ended early
-            return fmean(own) * max(int(template.config["budget"]["steps"]), 1)
+        if own := self._whole(template):
+            return fmean(own)
         return self._operations.get(template.arm_condition, math.nan) * self._pace
+
+    def _whole(self, template: Template) -> list[float]:
+        """Seconds of whole trials; one that diverged early counts as if it had gone on."""
+        steps = int(template.config["budget"]["steps"])
+        return [
+            record.seconds * (steps / record.steps if record.status == DIVERGED else 1.0)
+            for record in self._of(template)
+        ]
 
     def _of(self, template: Template) -> list[Record]:
         tuning = [trial for each, trials in self._plan.tuning if _same(each, template) for trial in trials]
@@ -51,12 +59,12 @@ class TrialTimes:
     @cached_property
     def _pace(self) -> float:
         """Seconds for an operation of training; nan where nothing says so."""
-        paces = []
-        for each in self._plan.one_each:
-            steps = max(int(each.config["budget"]["steps"]), 1)
-            operations = self._operations.get(each.arm_condition, math.nan) / steps
-            if 0 < operations < math.inf:
-                paces += [record.seconds / record.steps / operations for record in self._of(each)]
+        paces = [
+            seconds / operations
+            for each in self._plan.one_each
+            if 0 < (operations := self._operations.get(each.arm_condition, math.nan)) < math.inf
+            for seconds in self._whole(each)
+        ]
         return fmean(paces) if paces else self._timed()
 
     def _timed(self) -> float:
