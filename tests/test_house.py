@@ -8,13 +8,15 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 import swapformer
 from configs import every_part
@@ -676,6 +678,21 @@ def test_the_citation_is_of_this_version() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == swapformer.__version__ and cited["cff-version"] == "1.2.0"
     assert {"message", "title", "authors", "license"} <= set(cited)
+
+
+def test_the_pinned_versions_install_on_the_oldest_python() -> None:
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "requires-python"
+    ].removeprefix(">=")
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
+    found = {one.name.lower().replace("_", "-"): one for one in metadata.distributions()}
+    wants = {
+        name: found[name].metadata["Requires-Python"] or ""
+        for name, version in pinned.items()
+        if name in found and found[name].version == version
+    }
+    assert len(wants) > len(pinned) / 2, "too few of the pinned packages are installed to say anything"
+    assert {name: want for name, want in wants.items() if f"{oldest}.0" not in SpecifierSet(want)} == {}
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
