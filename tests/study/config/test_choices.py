@@ -78,6 +78,29 @@ def test_a_file_that_is_read_once_is_as_it_was_after_what_was_made_of_it_is_chan
             changed.model.residual = None
 
 
+def test_a_choice_that_names_another_is_what_hydra_composes(tmp_path: Path) -> None:
+    for file, content in {
+        "train": "defaults: [_self_, task: one, model: ${task}_model]\n",
+        "task/one": "size: 1\n",
+        "task/two": "defaults: [/extra/${model}@more, _self_]\nsize: 2\n",
+        "model/one_model": "width: 1\n",
+        "model/two_model": "width: 2\n",
+        "extra/two_model": "more: 3\n",
+    }.items():
+        path = tmp_path / f"{file}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        for asked in ([], ["task=two", "model=two_model"], ["task=two"]):
+            ends = []
+            for way in (hydra_compose, choices.composed):
+                try:
+                    ends.append(text(way("train", overrides=asked) if way is hydra_compose else way(asked)))
+                except Exception as error:
+                    ends.append(f"{type(error).__name__}: {error}")
+            assert ends[0] == ends[1]
+
+
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "task").mkdir()
     (tmp_path / "train.yaml").write_text("defaults: [_self_, task: one]\nseed: 1\n")
