@@ -124,8 +124,8 @@ _MEMORY, _LOCK = _Memory(), threading.Lock()
 def _files_read_once() -> Iterator[None]:
     """Within, Hydra takes copies of a file's content from memory; one thread at a time.
 
-    What a choice that is written as `${…}` may name is put together only where there is such a choice. Hydra does it for
-    every file, which takes a third of its time.
+    What a choice that is written as `${…}` may name is put together only where there is such a choice. Hydra does it
+    for every file, which takes a third of its time.
     """
 
     def load_config(repository: Any, config_path: str) -> Any:
