@@ -14,7 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interop.rules import Weights
-from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, WordPiece
+from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, TokenizerJson, WordPiece
 from swapformer.yaml_reader import parse_foreign_json
 
 FILE = "tokenizer.json"
@@ -114,6 +114,8 @@ def _spelling(piece: str, spec: Mapping[str, Any]) -> str:
 def their_tokeniser(text: str) -> dict[str, Any] | None:
     """The tokenizer.json for a trial's tokeniser, special tokens first; None for a kind that Hugging Face lacks."""
     held = json.loads(text)
+    if held["tokeniser"] == TokenizerJson.qualified_name():
+        return dict(json.loads(held["learned"]["model"]))
     if held["tokeniser"] not in {owner.qualified_name() for owner, _ in _KINDS.values()}:
         return None
     learned = held["learned"]

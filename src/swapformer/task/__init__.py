@@ -19,6 +19,7 @@ from swapformer.task.recall import AssociativeRecall, FactRecall, Needle
 from swapformer.task.reference import Coreference, Dialogue
 from swapformer.task.repetition import Induction, Ordered, Periodic
 from swapformer.task.seasons import Seasons
+from swapformer.task.shards import Shards
 from swapformer.task.source import Source
 from swapformer.task.source_code import Roles, SourceCode
 from swapformer.task.spans import Spans
@@ -45,7 +46,7 @@ __all__ += [
 ]
 __all__ += ["AssociativeRecall", "Coreference", "Dialogue", "FactRecall", "Induction", "Needle", "Ordered", "Periodic"]
 __all__ += ["Classification", "Forecast", "Masked", "MaskedNSP", "Regression", "Roles", "Seasons"]
-__all__ += ["SequenceToSequence", "Sort", "SourceCode", "Spans", "Text"]
+__all__ += ["SequenceToSequence", "Shards", "Sort", "SourceCode", "Spans", "Text"]
 
 
 def __getattr__(name: str) -> Any:

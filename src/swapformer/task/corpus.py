@@ -42,8 +42,13 @@ class Corpus:
     fingerprint: str
     release: Callable[[], None]
 
-    def split(self, name: Split) -> NDArray[Any]:
-        """The token ids of a split [n]: a view."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the ids."""
+        return self.ids.nbytes
+
+    def split(self, name: Split) -> Any:
+        """The token ids of a split [n]: a view, or what is read like one."""
         return self.of_split(self.ids, name)
 
     def of_split(self, values: NDArray[Any], name: Split) -> NDArray[Any]:
@@ -77,6 +82,9 @@ def corpus_of(
     `special`: the special tokens that the task needs. `fractions`: of training, validation and test.
     UsageError: what source, tokeniser or division say of it.
     """
+
+    if (ready := source.tokenised(tokeniser, special)) is not None:
+        return ready
 
     def build(folder: Path) -> dict[str, Any]:
         strict = not tokeniser.any_bytes

@@ -26,18 +26,19 @@ def split_of(key: str, fractions: Sequence[float]) -> Split:
 class Division:
     """The documents of a source with their splits; it can be gone through any number of times.
 
-    Documents go to a split whole, by a hash of what they are. A single document is cut in three, the training's
-    characters int(share · n), as nanoGPT does. `characters`: how many each split has.
+    Documents go to a split whole, by a hash of what they are or as their source says. A single document is cut in
+    three, the training's characters int(share · n), as nanoGPT does. `characters`: how many each split has.
     UsageError: there is no text, or a split without a document.
     """
 
     def __init__(self, source: Source, fractions: Sequence[float], strict: bool) -> None:
         self._source = source
         self._splits = bytearray()
-        lengths = []
+        lengths, own = [], False
         self.characters: dict[Split, int] = dict.fromkeys(SPLITS, 0)
         for document in source.documents():
-            split = split_of(document.key, fractions)
+            split = document.split or split_of(document.key, fractions)
+            own = document.split is not None
             self._splits.append(SPLITS.index(split))
             lengths.append(sum(map(len, document.pieces(strict))))
             self.characters[split] += lengths[-1]
@@ -46,7 +47,7 @@ class Division:
                 f"there must be text in {source.description}, but it is empty; give a file with text in it"
             )
         self._cuts: list[int] = []
-        if len(lengths) == 1:
+        if len(lengths) == 1 and not own:
             whole = lengths[0]
             first, second = int(fractions[0] * whole), int((fractions[0] + fractions[1]) * whole)
             self._cuts = [0, first, whole if fractions[2] == 0 else second, whole]
@@ -56,7 +57,9 @@ class Division:
         for split, fraction in zip(SPLITS, fractions, strict=True):
             if fraction > 0 and not self.characters[split]:
                 raise UsageError(
-                    f"the {split} split of {source.description} must have text, but a hash sends none of its "
+                    f"the files of {split} must have text, but those of {source.description} have none; give others"
+                    if own
+                    else f"the {split} split of {source.description} must have text, but a hash sends none of its "
                     f"{len(lengths)} documents there; give more documents, another task.split, or a single text, which "
                     "is cut in three"
                 )

@@ -79,8 +79,8 @@ class TokenisedTask(PassesSettings, Task):
 class TextTask(TokenisedTask):
     """A task on the documents of `source`, written as `tokeniser` does.
 
-    `split`: shares of training, validation and test; see Division for what goes where. `block`: the length of a
-    training sequence; a batch has `batch_size`, one of evaluation `eval_batch_size` (null: as many).
+    `split`: shares of training, validation and test where the source has none of its own; see Division. `block`: the
+    length of a training sequence; a batch has `batch_size`, one of evaluation `eval_batch_size` (null: as many).
     `eval_lengths`: each adds an evaluation set "@L".
     UsageError: a split shorter than a sequence, shares that are none, and what source and tokeniser say.
     """
@@ -110,7 +110,7 @@ class TextTask(TokenisedTask):
         self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block, self.shortest)
         self.max_length = max(self.block, *self.eval_lengths, 0)
-        self.shares = split_shares(split)
+        self.shares = source.own_shares or split_shares(split)
         self.corpus = corpus_of(source, tokeniser, self.special_tokens, self.shares)
         self.set_tokens(tokeniser, self.corpus.learned)
         self._check_lengths(source)
@@ -158,7 +158,7 @@ class TextTask(TokenisedTask):
         """The tokens at `positions` [B,T] of a split, a row of which are near each other."""
         found = self.ids[split][positions.numpy()].astype(np.int64)
         self._windows += len(positions)
-        if self._windows > _WINDOWS and self.corpus.ids.nbytes > _LARGE:
+        if self._windows > _WINDOWS and self.corpus.nbytes > _LARGE:
             self.corpus.release()
             self._windows = 0
         return torch.from_numpy(found)

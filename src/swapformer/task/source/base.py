@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from swapformer.errors import UsageError
+from swapformer.task.base import Split
 
 PIECE = 1 << 18
 """Bytes or characters of a document that are held at a time."""
@@ -24,6 +25,8 @@ class Document(ABC):
 
     name: str
     values: Mapping[str, Any]
+    split: Split | None = None
+    """The split that it belongs to whatever its key is, where its source says so."""
 
     @property
     @abstractmethod
@@ -160,8 +163,8 @@ class JoinedDocument(Document):
 
     values: Mapping[str, Any] = {}
 
-    def __init__(self, name: str, documents: Sequence[Document]) -> None:
-        self.name, self._documents = name, documents
+    def __init__(self, name: str, documents: Sequence[Document], split: Split | None = None) -> None:
+        self.name, self._documents, self.split = name, documents, split
 
     @property
     def key(self) -> str:
@@ -202,6 +205,15 @@ class Source(ABC):
     @abstractmethod
     def stamp(self) -> Stamp:
         """A fingerprint that changes when the documents may have; quick, and nothing heavy is imported for it."""
+
+    @property
+    def own_shares(self) -> tuple[float, float, float] | None:
+        """Above 0 for each of training, validation and test that the source itself has; None: task.split cuts them."""
+        return None
+
+    def tokenised(self, tokeniser: Any, special: Sequence[str]) -> Any:
+        """The Corpus where the source has ids and no text, else None. UsageError: the task needs `special` tokens."""
+        return None
 
 
 def stamp_of_files(files: Iterable[Path]) -> Stamp:

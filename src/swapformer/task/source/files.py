@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from swapformer.errors import UsageError
+from swapformer.task.base import Split
 from swapformer.task.settings import boolean
 from swapformer.task.source.base import (
     Document,
@@ -31,19 +32,26 @@ class Files(Source):
     Each text file is a document, and so is each row of a table (.jsonl, .ndjson, .csv, .tsv, .parquet, .arrow,
     .feather), whose text is in `column`. What gzip has packed is unpacked. Of a folder that Hugging Face's
     `save_to_disk` has written, only the rows are read. `joined`: the text files are one document, one after another.
+    `val`, `test`: what is evaluated on, as files of their own; all of `path` is trained on then.
     UsageError: there is nothing at `path`; a table without `column`, or `column` without a table; a malformed row; a
     file that is no text; a folder of several splits.
     """
 
-    def __init__(self, *, path: str, column: str | None = None, joined: bool = False) -> None:
+    def __init__(
+        self, *, path: str, val: str | None = None, test: str | None = None, column: str | None = None,
+        joined: bool = False,
+    ) -> None:  # fmt: skip
         self.description, self.column = repr(path), column
-        try:
-            files = {file.as_posix(): file for file in _find(Path(str(path)).expanduser()) if file.is_file()}
-        except (OSError, RuntimeError) as error:
-            raise UsageError(f"task.source.path must be readable, but {path!r} is not: {error}") from None
-        self.files = tuple(files[name] for name in sorted(files))
-        if not self.files:
-            raise UsageError(f"task.source.path must lead to at least one file, but {path!r} has none")
+        given = {"path": path, "val": val, "test": test}
+        parts = {name: found_files(f"task.source.{name}", at) for name, at in given.items() if at is not None}
+        require_apart(parts)
+        if val is None and test is not None:
+            raise UsageError(
+                "task.source.test must have a validation beside it, but task.source.val is null; give both"
+            )
+        named: dict[str, Split] = {"path": "train", "val": "val", "test": "test"}
+        self._splits = {} if val is None else {file: named[name] for name in parts for file in parts[name]}
+        self.files = tuple(file for files in parts.values() for file in files)
         tables = [file for file in self.files if table_reader(file)]
         if tables and column is None:
             raise UsageError(
@@ -56,12 +64,27 @@ class Files(Source):
         if self.joined and tables:
             raise UsageError(f"only text files can be joined, but {str(tables[0])!r} is a table; set joined=false")
 
+    @property
+    def own_shares(self) -> tuple[float, float, float] | None:
+        return (1.0, 1.0, float("test" in self._splits.values())) if self._splits else None
+
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
-        if self.joined:
-            return iter([JoinedDocument(self.description, [TextFile(file) for file in self.files])])
-        return (document for file in self.files for document in self._documents(file, columns))
+        if not self.joined:
+            return (document for file in self.files for document in self._documents(file, columns))
+        splits = dict.fromkeys(self._splits.get(file) for file in self.files)
+        return iter(
+            JoinedDocument(
+                self.description, [TextFile(file) for file in self.files if self._splits.get(file) == split], split
+            )
+            for split in splits
+        )
 
     def _documents(self, file: Path, columns: Sequence[str]) -> Iterator[Document]:
+        for document in self._read(file, columns):
+            document.split = self._splits.get(file)
+            yield document
+
+    def _read(self, file: Path, columns: Sequence[str]) -> Iterator[Document]:
         reader = table_reader(file)
         if reader is None:
             if columns:
@@ -77,7 +100,8 @@ class Files(Source):
 
     def stamp(self) -> Stamp:
         facts, changed = stamp_of_files(self.files)
-        return Stamp([facts, self.column, self.joined], changed)
+        own = [[str(file), split] for file, split in self._splits.items()]
+        return Stamp([facts, self.column, self.joined, *([own] if own else [])], changed)
 
 
 def text_of(location: str, column: str, value: Any) -> str:
@@ -99,7 +123,30 @@ def _offer(table: Path) -> str:
     return f"; it has {', '.join(map(str, row))}"
 
 
-def _find(path: Path) -> Iterable[Path]:
+def found_files(setting: str, at: str) -> tuple[Path, ...]:
+    """The files that a file, a folder or a pattern leads to, by name. UsageError names the setting if there is none."""
+    try:
+        files = {file.as_posix(): file for file in _find(Path(str(at)).expanduser(), setting) if file.is_file()}
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"{setting} must be readable, but {at!r} is not: {error}") from None
+    if not files:
+        raise UsageError(f"{setting} must lead to at least one file, but {at!r} has none")
+    return tuple(files[name] for name in sorted(files))
+
+
+def require_apart(parts: Mapping[str, Iterable[Path]]) -> None:
+    """UsageError where a file is in two of the parts, which are named by their settings."""
+    owner: dict[Path, str] = {}
+    for name, files in parts.items():
+        for file in files:
+            if (other := owner.setdefault(file.resolve(), name)) != name:
+                raise UsageError(
+                    f"{str(file)!r} must be in one split, but task.source.{other} and task.source.{name} both lead to "
+                    "it; change one of them"
+                )
+
+
+def _find(path: Path, setting: str) -> Iterable[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -107,7 +154,7 @@ def _find(path: Path) -> Iterable[Path]:
     if glob.has_magic(str(path)):
         return map(Path, glob.glob(str(path), recursive=True))
     raise UsageError(
-        f"task.source.path must be a file, a folder or a pattern, but there is nothing at {str(path.absolute())!r}"
+        f"{setting} must be a file, a folder or a pattern, but there is nothing at {str(path.absolute())!r}"
     )
 
 

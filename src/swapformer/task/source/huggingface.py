@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from swapformer.errors import UsageError
+from swapformer.task.base import Split
 from swapformer.task.source.base import Document, Source, Stamp, TextRow, require_columns, stamp_of_files
 from swapformer.task.source.files import text_of
 from swapformer.task.source.saved_dataset import saved_files, saved_splits
@@ -27,22 +28,46 @@ class HuggingFace(Source):
     """`split` of the dataset `name`; each row is a document, its text in `column`.
 
     `name`: of the hub, or a folder of data files, or one that `save_to_disk` has written, which has neither `config`
-    nor `revision`; a saved set without splits is `train`, unless it says which it was.
-    `config`: which of the dataset's configurations; null: its only one. `revision`: a commit, tag or branch; null: the
-    newest. `split` is the dataset's own word; what is trained and evaluated on is cut from it by task.split. A dataset
-    that was tokenised once is not asked for again; another `revision` would be.
+    nor `revision`; a saved set without splits is `train`, unless it says which it was. `config`: which of the dataset's
+    configurations; null: its only one. `revision`: a commit, tag or branch; null: the newest. `split` is the dataset's
+    own word; what is trained and evaluated on is cut from it by task.split, unless `val` (and `test`) name splits of
+    the dataset that are evaluated on, as they are. A dataset that was tokenised once is not asked for again; another
+    `revision` would be.
     UsageError: no such dataset, configuration, split or column; no network and no copy on this machine, within seconds.
     """
 
     def __init__(
         self, *, name: str, config: str | None = None, split: str = "train", column: str = "text",
-        revision: str | None = None,
+        revision: str | None = None, val: str | None = None, test: str | None = None,
     ) -> None:  # fmt: skip
         self.name, self.config, self.split, self.column, self.revision = name, config, split, column, revision
         self.description = f"the split {split!r} of {name!r}"
+        named: dict[Split, str | None] = {"train": split, "val": val, "test": test}
+        self._own = {} if val is None else {own: name for own, name in named.items() if name is not None}
+        if len({*self._own.values()}) < len(self._own) or (val is None and test is not None):
+            raise UsageError(
+                "task.source.split, val and test must be different splits, with a val where there is a test, but are "
+                f"{split!r}, {val!r} and {test!r}"
+            )
+
+    @property
+    def own_shares(self) -> tuple[float, float, float] | None:
+        return (1.0, 1.0, float("test" in self._own)) if self._own else None
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
-        dataset = self._load().with_format(None)  # plain values, whatever it was saved with
+        found = self._load()
+        for own, name in self._own.items():
+            yield from self._rows(found, name, own, columns)
+        if not self._own:
+            yield from self._rows(found, self.split, None, columns)
+
+    def _rows(self, found: Any, split: str, own: Split | None, columns: Sequence[str]) -> Iterator[Document]:
+        if split not in found:
+            raise UsageError(
+                f"task.source.{'split' if own in (None, 'train') else own} must be one of {', '.join(map(str, found))} "
+                f"for the dataset {self.name!r}, but is {split!r}"
+            )
+        dataset = found[split].with_format(None)  # plain values, whatever it was saved with
         wanted = list(dict.fromkeys([self.column, *columns]))
         require_columns(f"the dataset {self.name!r}", wanted, dataset.column_names)
         number = 0
@@ -51,18 +76,20 @@ class HuggingFace(Source):
                 number += 1
                 row = dict(zip(wanted, values, strict=True))
                 location = f"row {number} of {self.name!r}"
-                yield TextRow(
-                    location, text_of(location, self.column, row[self.column]), {name: row[name] for name in columns}
-                )
+                text = text_of(location, self.column, row[self.column])
+                document = TextRow(location, text, {name: row[name] for name in columns})
+                document.split = own
+                yield document
 
     def stamp(self) -> Stamp:
         folder = Path(self.name)
         files = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else []
         facts, changed = stamp_of_files(files)
-        return Stamp([self.name, self.config, self.split, self.column, self.revision, facts], changed)
+        own = [[*self._own.items()]] if self._own else []
+        return Stamp([self.name, self.config, self.split, self.column, self.revision, facts, *own], changed)
 
     def _load(self) -> Any:
-        """The dataset as the library gives it: in arrow files, mapped into memory."""
+        """The splits of the dataset as the library gives them: in arrow files, mapped into memory."""
         folder = Path(self.name)
         saved = folder.is_dir() and bool(saved_splits(folder) or saved_files(folder))
         if saved and (self.config is not None or self.revision is not None):
@@ -88,12 +115,7 @@ class HuggingFace(Source):
             except Exception as error:  # a library of many formats and as many kinds of errors
                 said = " ".join(str(error).split())
                 raise UsageError(f"the dataset {self.name!r} must be one that can be loaded, but: {said}") from error
-        if self.split not in found:
-            raise UsageError(
-                f"task.source.split must be one of {', '.join(map(str, found))} for the dataset {self.name!r}, but is "
-                f"{self.split!r}"
-            )
-        return found[self.split]
+        return found
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class BPE(Subword):
     def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         self.require(256 + len(special), f"256 bytes and {len(special)} special tokens")
         library, pieces = self.trained(texts, special, min_count)
-        byte_of = _bytes_of_symbols()
+        byte_of = bytes_of_symbols()
         written = [bytes(byte_of[symbol] for symbol in piece) for piece in pieces]
         return LearnedTokens(
             tokens=(*special, *(piece.decode(errors="backslashreplace") for piece in written)),
@@ -111,13 +111,13 @@ class BPE(Subword):
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         library.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
-            vocab_size=size, initial_alphabet=sorted(_bytes_of_symbols()), special_tokens=[], show_progress=False
+            vocab_size=size, initial_alphabet=sorted(bytes_of_symbols()), special_tokens=[], show_progress=False
         )
         library.train_from_iterator(iter(texts), trainer)
         return library
 
 
-def _bytes_of_symbols() -> dict[str, int]:
+def bytes_of_symbols() -> dict[str, int]:
     """The byte that each symbol of byte-level BPE stands for: itself where it can be printed, others from U+0100 on."""
     printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printed]

@@ -31,8 +31,8 @@ class Trained(Tokeniser):
         held = _read(_file(Path(self.path).expanduser()), self.path)
         self._known = LearnedTokens.from_json(held["learned"])
         self._tokeniser = _class(held["tokeniser"], self.path)(**held["settings"])
-        self.learns_from, self.lossless = self._tokeniser.learns_from, self._tokeniser.lossless
-        self.any_bytes = self._tokeniser.any_bytes
+        known = self._tokeniser.with_learned(self._known)
+        self.learns_from, self.lossless, self.any_bytes = known.learns_from, known.lossless, known.any_bytes
 
     def settings(self) -> dict[str, Any]:
         return {"learned": sha256(json.dumps(asdict(self._known)).encode()).hexdigest()}

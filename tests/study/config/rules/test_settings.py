@@ -57,6 +57,7 @@ MEANINGFUL = [
     ("measure/command", "minutes", "null"),
     ("probes/harness", "harness.include_path harness.num_fewshot harness.limit", "null"),
     ("task/*", "distinct queries train_samples stride min_count season eval_batch_size", "null"),
+    ("task/source/shards", "end", "null 0"),
     ("hydra/sweeper/*", "max_batch_size", "null"),
     ("hydra/launcher/*", "slots slots_per_gpu time_limit num_cpus num_gpus cpus_per_task gpus_per_node mem_gb", "null"),
     # 0 is none of it

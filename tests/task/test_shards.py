@@ -1,0 +1,199 @@
+"""Token ids of other programs: what is read, what is refused, and splits that a source has of its own."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+import torch
+
+from swapformer.errors import UsageError
+from swapformer.task.base import IGNORE
+from swapformer.task.shards import Shards
+from swapformer.task.source import Files, HuggingFace
+from swapformer.task.text import Text
+from swapformer.task.tokeniser import Bytes, Numbers
+
+IDS = np.random.default_rng(0).integers(0, 50, 5000)
+
+
+def write_npy(path: Path, ids: Any) -> None:
+    np.save(path.with_suffix(".npy"), np.asarray(ids, dtype=np.int32))
+
+
+def write_plain(path: Path, ids: Any) -> None:
+    np.asarray(ids, dtype="<u2").tofile(path.with_suffix(".bin"))
+
+
+def write_llmc(path: Path, ids: Any, magic: int = 20240520, version: int = 1) -> None:
+    header = np.zeros(256, dtype="<i4")
+    header[:3] = magic, version, len(ids)
+    kind = "<u4" if magic == 20240801 else "<u2"
+    path.with_suffix(".bin").write_bytes(header.tobytes() + np.asarray(ids, dtype=kind).tobytes())
+
+
+def write_llama(path: Path, ids: Any) -> None:
+    write_llmc(path, ids, 20240801, 7)
+
+
+WRITERS = [write_npy, write_plain, write_llmc, write_llama]
+
+
+def task(folder: Path, size: int = 50, **settings: Any) -> Text:
+    source = {name: settings.pop(name) for name in ("train", "val", "test", "end") if name in settings}
+    return Text(source=Shards(path=str(folder), **source), tokeniser=Numbers(vocab_size=size), block=16, **settings)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_plain(tmp_path / "train_1", IDS[:3000])
+    write_plain(tmp_path / "train_2", IDS[3000:4000])
+    write_plain(tmp_path / "val", IDS[4000:])
+    return tmp_path
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_files_of_every_kind_are_read_as_one_text(write: Callable[..., None], tmp_path: Path) -> None:
+    write(tmp_path / "train_1", IDS[:3000])
+    write(tmp_path / "train_2", IDS[3000:4000])
+    write(tmp_path / "val", IDS[4000:])
+    made = task(tmp_path)
+    assert made.corpus.lengths == (4000, 1000, 0)
+    starts = torch.tensor([0, 2990, 2999, 3000, 3984])
+    expected = np.stack([IDS[start : start + 16] for start in starts.tolist()])
+    assert np.array_equal(made.windows("train", starts, 16).numpy(), expected)
+    assert np.array_equal(made.ids["train"][2995:3005], IDS[2995:3005])
+    batch = made.train_batch(0, 0)
+    assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+    scored = torch.cat([made.evaluation("val")[0].batch(index).targets.flatten() for index in range(3)])
+    assert set(scored.tolist()) <= set(IDS[4000:].tolist())
+
+
+def test_a_document_ends_with_its_id_or_with_its_file(folder: Path) -> None:
+    whole, cut = (task(folder, packing="documents", end=end) for end in (None, 7))
+    assert whole.begins["train"].tolist() == [0, 3000, 4000]
+    ends = np.flatnonzero(IDS[:4000] == 7) + 1
+    assert cut.begins["train"].tolist() == sorted({0, *ends.tolist(), 4000})
+    batch = cut.batch("train", torch.tensor([int(ends[0]) - 4]), 8)
+    assert batch.inputs[0, 3] == 7 and batch.targets[0, 3] == IGNORE  # the first of a document is no target
+    assert batch.document is not None and batch.document[0, 3] + 1 == batch.document[0, 4]
+
+
+def test_the_fingerprint_is_of_the_ids_wherever_they_lie(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = task(folder).fingerprint()
+    other = tmp_path_factory.mktemp("other")
+    for name, ids in {"train_1": IDS[:3000], "train_2": IDS[3000:4000], "val": IDS[4000:]}.items():
+        write_npy(other / name, ids)
+    assert task(other).fingerprint() == before
+    assert task(folder, end=7).fingerprint() != before
+    changed = IDS[:3000].copy()
+    changed[1700] += 1
+    write_plain(folder / "train_1", changed)
+    assert task(folder).fingerprint() != before
+
+
+def test_nothing_is_copied_of_a_large_file(tmp_path: Path) -> None:
+    """Sparse files of 2 GB: a batch takes its windows, the fingerprint its samples."""
+    for name in ("train", "val"):
+        with (tmp_path / f"{name}.bin").open("wb") as file:
+            file.truncate(2 << 30)
+    tracemalloc.start()
+    try:
+        made = task(tmp_path)
+        assert made.corpus.lengths[0] == 1 << 30
+        for step in range(50):
+            made.train_batch(0, step)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train.bin", b"abc", "3 bytes, and ids of uint16 take an even number"),
+        ("train.bin", b"", "0 bytes"),
+        ("train.npy", b"\x93NUMPY nothing", "cannot be read"),
+        ("train.npy", np.zeros((2, 3), dtype=np.int32), r"array \[2, 3\] of int32; write one axis of whole numbers"),
+        ("train.npy", np.zeros(9), "of float64"),
+        ("train.bin", np.array([20240520, 1, 9, *[0] * 253, 1, 2], dtype="<i4"), "says 9 ids, but there are 4"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused(name: str, content: Any, message: str, folder: Path) -> None:
+    if isinstance(content, bytes):
+        (folder / name).write_bytes(content)
+    elif name.endswith(".npy"):
+        np.save(folder / name, content)
+    else:
+        content.tofile(folder / name)
+    with pytest.raises(UsageError, match=message) as refused:
+        task(folder, train=name)
+    assert "\n" not in str(refused.value)
+
+
+def test_ids_beyond_the_vocabulary_are_refused_where_they_are_met(folder: Path) -> None:
+    made = task(folder, size=40)
+    with pytest.raises(UsageError, match=r"below the 40 of task/tokeniser, but '.*train_1.bin' has 49"):
+        made.ids["train"][:200]
+
+
+def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"task.source.test must be a file, a folder or a pattern"):
+        task(folder, test="no_test.bin")
+    with pytest.raises(UsageError, match=r"'.*val.bin' must be in one split, but task.source.val and task.source.test"):
+        task(folder, test="val.bin")
+    np.save(folder / "train_3.npy", IDS[:100])
+    with pytest.raises(
+        UsageError, match=r"numbers of one type, but '.*train_2.bin' has uint16 and '.*train_3.npy' int64"
+    ):
+        task(folder)
+    with pytest.raises(UsageError, match=r"task.source.end must be below the 50 ids of task/tokeniser, but is 50"):
+        task(folder, train="train_1.bin", end=50)
+    with pytest.raises(UsageError, match="has token ids and no text"):
+        next(Shards(path=str(folder)).documents())
+    with pytest.raises(UsageError, match=r"the val split of .* must have at least 2001 tokens"):
+        task(folder, train="train_1.bin", eval_lengths=[2000])
+
+
+def test_files_may_have_a_validation_of_their_own(folder: Path) -> None:
+    for name in ("first", "second", "held_out"):
+        (folder / f"{name}.txt").write_text(f"{name} text " * 40)
+
+    def made(**source: Any) -> Text:
+        return Text(source=Files(path=str(folder / "*t.txt"), **source), tokeniser=Bytes(), block=16)
+
+    with pytest.raises(UsageError, match=r"must be in one split, but task.source.path and task.source.val"):
+        made(val=str(folder / "first.txt"))
+    held = str(folder / "second.txt")
+    for joined in (False, True):
+        text = made(val=held, joined=joined)
+        assert [text.decode(text.ids[split]) for split in ("val", "test")] == ["second text " * 40, ""]
+        assert "first text" in text.decode(text.ids["train"]) and "held_out text" in text.decode(text.ids["train"])
+        assert text.evaluation("test") == []
+    with pytest.raises(UsageError, match=r"task.source.val is null; give both"):
+        made(test=held)
+
+
+def test_a_data_set_may_have_a_validation_of_its_own(tmp_path: Path) -> None:
+    splits = {name: datasets.Dataset.from_dict({"text": [f"{name} {row} " * 9 for row in range(3)]}) for name in "abc"}
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
+
+    def made(**source: Any) -> Text:
+        source = {"name": str(tmp_path / "saved"), "split": "a", **source}
+        return Text(source=HuggingFace(**source), tokeniser=Bytes(), block=16)
+
+    text = made(val="b", test="c")
+    for split, letter in (("train", "a"), ("val", "b"), ("test", "c")):
+        assert text.decode(text.ids[split]) == "".join(f"{letter} {row} " * 9 for row in range(3))  # type: ignore[index]
+    with pytest.raises(UsageError, match=r"task.source.val must be one of a, b, c"):
+        made(val="d")
+    for wrong in ({"val": "a"}, {"test": "c"}):
+        with pytest.raises(UsageError, match="must be different splits, with a val where there is a test"):
+            made(**wrong)

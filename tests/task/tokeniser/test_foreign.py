@@ -1,0 +1,106 @@
+"""Tokenisers of other programs: a tokenizer.json as it numbers its tokens, and numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from swapformer.errors import UsageError
+from swapformer.interop.tokeniser import their_tokeniser
+from swapformer.task.tokeniser import Numbers, Tokeniser, TokenizerJson, Trained
+
+TEXT = "def naïve(x):\n    return x  # 日本 <|endoftext|>"
+
+
+def known(tokeniser: Tokeniser) -> Tokeniser:
+    return tokeniser.with_learned(tokeniser.learn((), tokeniser.all_special(()), 1))
+
+
+def written(folder: Path, **parts: Any) -> Path:
+    """A byte-level tokenizer.json with an added special token, as GPT-2's."""
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    for name, part in parts.items():
+        setattr(library, name, part)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=[], show_progress=False)
+    library.train_from_iterator([TEXT * 20], trainer)
+    library.add_special_tokens(["<|endoftext|>"])
+    library.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+def test_a_text_is_written_as_the_library_does_and_read_back(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(file))
+    for path in (file, tmp_path):
+        found = known(TokenizerJson(path=str(path)))
+        plain = TEXT.removesuffix("<|endoftext|>")
+        assert found.write([plain])[0].tolist() == library.encode(plain).ids
+        ids = found.write([TEXT])[0]
+        end = library.token_to_id("<|endoftext|>")
+        assert end not in ids  # a text is never taken for a special token
+        assert found.read(ids) == TEXT and found.read([end]) == "<|endoftext|>"
+        assert found.lossless and sum(found.learned.sizes[number] for number in ids) == len(TEXT.encode())
+        assert {" ", "\n", "def"} <= {*found.learned.tokens}
+        assert found.learned.sizes[end] == 0 and found.learned.tokens[end] == "<|endoftext|>"
+        spans = found.write_with_spans("x = 1")
+        assert ["x = 1"[a:b] for a, b in zip(spans.starts, spans.ends, strict=True)] == ["x", " ", "=", " ", "1"]
+
+
+def test_bytes_are_counted_only_where_tokens_are_bytes(tmp_path: Path) -> None:
+    assert not TokenizerJson(path=str(written(tmp_path, normalizer=normalizers.Lowercase()))).lossless
+    (tmp_path / "other").mkdir()
+    metaspace = {"pre_tokenizer": pre_tokenizers.Metaspace(), "decoder": decoders.Metaspace()}
+    assert not TokenizerJson(path=str(written(tmp_path / "other", **metaspace))).lossless
+
+
+def test_a_trial_that_kept_it_writes_without_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    before = known(TokenizerJson(path=str(file)))
+    (tmp_path / "kept").write_text(before.to_json())
+    file.unlink()
+    after = known(Trained(path=str(tmp_path / "kept")))
+    assert after.write([TEXT])[0].tolist() == before.write([TEXT])[0].tolist()
+    assert after.lossless and after.unit == before.unit
+    spec = their_tokeniser(before.to_json())
+    assert tokenizers.Tokenizer.from_str(json.dumps(spec)).get_vocab_size() == len(before.learned.tokens)
+
+
+def test_another_file_is_another_unit(tmp_path: Path) -> None:
+    first = known(TokenizerJson(path=str(written(tmp_path))))
+    (tmp_path / "other").mkdir()
+    second = known(TokenizerJson(path=str(written(tmp_path / "other", normalizer=normalizers.Lowercase()))))
+    assert first.unit != second.unit and first.settings() != second.settings()
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"model": {"type": "Unknown"}}'])
+def test_what_is_no_tokeniser_is_refused_in_one_line(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(UsageError, match=r"task.tokeniser.path must lead to a tokenizer.json") as refused:
+        TokenizerJson(path=str(tmp_path)).settings()
+    assert "\n" not in str(refused.value)
+
+
+def test_special_tokens_of_a_task_are_not_there(tmp_path: Path) -> None:
+    for tokeniser in (TokenizerJson(path=str(written(tmp_path))), Numbers(vocab_size=9)):
+        with pytest.raises(UsageError, match=r"needs the special tokens \[MASK\]"):
+            tokeniser.all_special(["[MASK]"])
+
+
+def test_numbers_are_written_as_such() -> None:
+    numbers = known(Numbers(vocab_size=20))
+    assert numbers.write(["17 4", ""])[0].tolist() == [17, 4] and numbers.read([17, 4]) == "17 4"
+    assert not numbers.lossless and numbers.learned.tokens[17] == "17"
+    for wrong in ("20", "x", "-1"):
+        with pytest.raises(UsageError, match="must be numbers below 20"):
+            numbers.write([wrong])
+    with pytest.raises(UsageError, match="the source has text; take another"):
+        numbers.learn(["a text"], (), 1)
