@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
-from scipy import linalg, stats
 
 from swapformer.report import number_format
 from swapformer.report.statistics.claims import Claim
@@ -98,33 +94,13 @@ class ArmEffects:
 
 
 @dataclass(frozen=True)
-class VarianceTerm:
-    """One line of the analysis of variance: an effect or an interaction against its error over seeds.
-
-    `freedom` and `p` are corrected by `epsilon`, for variances that differ between the contrasts of a term.
-    """
-
-    name: str
-    f: float
-    freedom: tuple[float, float]
-    p: float
-    epsilon: float
-
-
-@dataclass(frozen=True)
 class GridEffects:
-    """The effects of a grid's factors on one metric; `terms` are computed from so many `seeds`.
-
-    `impossible`: the arms that cannot be built in some condition. `few`: those with too few seeds for `terms`.
-    """
+    """The effects of a grid's factors on one metric. `impossible`: the arms that cannot be built in some condition."""
 
     metric: str
     contrasts: tuple[str, ...]
     arms: tuple[ArmEffects, ...]
     impossible: tuple[str, ...]
-    terms: tuple[VarianceTerm, ...]
-    few: tuple[str, ...]
-    seeds: int
 
 
 def grid_effects(
@@ -153,10 +129,9 @@ def grid_effects(
         rows.append(ArmEffects(arm, _effect(differences, sides, over, first), tuple(inner)))
     if not any(row.main.n for row in rows):
         return None
-    terms, few, seeds = _anova(arms, metric, conditions, evidence)
     names = tuple(f"{factor}: {level} − {levels[factor][0]}" for factor, level in contrasts)
     impossible = tuple(arm for arm in known if arm not in arms)
-    return GridEffects(metric, names, tuple(rows), impossible, terms, few, seeds)
+    return GridEffects(metric, names, tuple(rows), impossible)
 
 
 def _levels(conditions: Mapping[str, Values]) -> dict[str, list[str]]:
@@ -184,56 +159,3 @@ def _effect(differences: FloatArray, sides: BoolArray, here: BoolArray, there: B
     below, above = (sides[here, side].any() or sides[there, 1 - side].any() for side in (0, 1))
     estimate = OpenEstimate(mean_estimate(values), bool(below), bool(above))
     return Effect(estimate.value, estimate.lower(0.025), estimate.upper(0.025), len(values))
-
-
-def _anova(
-    arms: Sequence[str], metric: str, conditions: Mapping[str, Values], evidence: Mapping[str, Evidence]
-) -> tuple[tuple[VarianceTerm, ...], tuple[str, ...], int]:
-    """The analysis of variance with repeated measures (every factor varies within a seed), the arms that had too few
-    seeds for it, and how many seeds it had.
-
-    A seed counts that has its values everywhere, in one environment class; an arm that has fewer than two such seeds by
-    itself is left out. F = n·|m|² / tr S, for the means m and the covariance S over n seeds of a term's k orthonormal
-    contrasts; its degrees of freedom are εk and εk(n - 1), with ε = (tr S)² / (k tr S²) of Greenhouse and Geisser 1959
-    (doi 10.1007/BF02289823), where ε = 1 says that all contrasts vary alike.
-    """
-    kept = [arm for arm in arms if _whole([arm], metric, evidence).sum() >= 2]
-    few = tuple(arm for arm in arms if arm not in kept)
-    whole = _whole(kept, metric, evidence)
-    if len(kept) < 2 or whole.sum() < 2:
-        return (), few, int(whole.sum())
-    levels = {"arm": kept, **_levels(conditions)}
-    order = sorted(
-        conditions, key=lambda name: [levels[factor].index(value) for factor, value in conditions[name].items()]
-    )
-    cells = [evidence[name].values[arm, metric][whole] for arm in kept for name in order]
-    values = np.stack(cells, axis=1)
-    terms = [
-        _term(" × ".join(names), values, [(len(of), name in names) for name, of in levels.items()])
-        for size in range(1, len(levels) + 1)
-        for names in combinations(levels, size)
-    ]
-    return tuple(terms), few, int(whole.sum())
-
-
-def _whole(arms: Sequence[str], metric: str, evidence: Mapping[str, Evidence]) -> BoolArray:
-    """The seeds with a value of every arm in every condition, all in one environment class."""
-    nothing = np.full(len(next(iter(evidence.values())).seeds), math.nan)
-    rows = [each.values.get((arm, metric), nothing) for each in evidence.values() for arm in arms]
-    classes = [each.classes.get(arm, np.full(len(nothing), "")) for each in evidence.values() for arm in arms]
-    alike = np.array([len(set(column)) == 1 for column in zip(*classes, strict=True)], dtype=bool)
-    return np.asarray(np.isfinite(rows).all(axis=0) & alike, dtype=bool)
-
-
-def _term(name: str, values: FloatArray, factors: Sequence[tuple[int, bool]]) -> VarianceTerm:
-    """A line for values [seeds, cells]; the cells are the product of `factors`: (levels, whether the term has it)."""
-    parts = [linalg.helmert(levels) if inside else np.full((1, levels), levels**-0.5) for levels, inside in factors]
-    contrasts = values @ reduce(np.kron, parts).T
-    n, k = contrasts.shape
-    means, spread = contrasts.mean(axis=0), np.atleast_2d(np.cov(contrasts, rowvar=False))
-    trace = float(np.trace(spread))
-    if trace <= 1e-24 * max(float((values**2).max()), 1e-300):
-        return VarianceTerm(name, math.nan, (k, k * (n - 1)), math.nan, 1.0)  # every seed says exactly the same
-    epsilon = trace**2 / (k * float((spread**2).sum()))
-    f, freedom = n * float(means @ means) / trace, (epsilon * k, epsilon * k * (n - 1))
-    return VarianceTerm(name, f, freedom, float(stats.f.sf(f, *freedom)), epsilon)
