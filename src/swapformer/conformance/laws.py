@@ -87,12 +87,13 @@ class LawVerdict:
     message: str
 
 
-def examine(config: Mapping[str, Any], slot: str) -> list[LawVerdict]:
+def examine(config: Mapping[str, Any], slot: str, only: str | None = None) -> list[LawVerdict]:
     """Examine a configuration by every law.
 
     Args:
         config: resolved configuration with small sizes.
         slot: the slot whose part is examined.
+        only: the law that is asked for; None for all. Those that it needs are examined before it.
     """
     subject = Subject.of(config, slot)
     try:
@@ -103,6 +104,8 @@ def examine(config: Mapping[str, Any], slot: str) -> list[LawVerdict]:
         return [LawVerdict(name, None, unavailable) for name in LAWS]
     verdicts: list[LawVerdict] = []
     for name, law in LAWS.items():
+        if only is not None and name != only and name not in FIRST:
+            continue
         if not subject.has_slots and name not in OF_ANY_MODEL:
             verdicts.append(LawVerdict(name, None, "not applicable: it is about parts, and a whole model has none"))
             continue
