@@ -41,6 +41,7 @@ CHANGES: dict[str, Any] = {
     "train_samples": 50, "split": [0.8, 0.1, 0.1], "block": 48, "stride": 16, "packing": "documents", "modulus": 89,
     "fraction": 0.4, "kinds": 4, "depth": 5, "opening": 0.7, "periods": [2, 5], "strides": 3, "distractors": 5,
     "keys": 50, "values": 50, "queries": 2, "spread": 5, "power": 0.5, "names": 70, "features": 3, "words": 9,
+    "order": "shuffled",
     "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3, "table": 1, "arguments": 5,
     "rate": 0.3, "masked": 0.5, "random": 0.05, "mean_length": 2.0, "sentinels": 50, "label": "kind",
     "length": 9000, "persistence": 0.5, "event_every": 20, "level": 0.5, "series": 1,

@@ -34,11 +34,11 @@ def test_a_yaml_of_a_task_names_it_by_its_short_path_and_holds_exactly_its_setti
 @pytest.mark.parametrize(
     ("kind", "own"),
     [
-        (Text, {"stride", "packing", "reset_positions"}),
-        (SourceCode, {"packing", "reset_positions"}),
-        (Masked, {"segments", "rate", "masked", "random", "packing", "reset_positions"}),
+        (Text, {"stride", "order", "packing", "reset_positions"}),
+        (SourceCode, {"order", "packing", "reset_positions"}),
+        (Masked, {"order", "segments", "rate", "masked", "random", "packing", "reset_positions"}),
         (MaskedNSP, {"rate", "masked", "random"}),
-        (Spans, {"rate", "mean_length", "sentinels"}),
+        (Spans, {"order", "rate", "mean_length", "sentinels"}),
     ],
 )
 def test_a_signature_lists_the_settings_that_a_constructor_passes_on(kind: type, own: set[str]) -> None:

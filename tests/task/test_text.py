@@ -53,6 +53,28 @@ def test_targets_are_the_inputs_shifted_by_one_in_every_split(distinct: Path) ->
     assert (batch.inputs[:, 1:] == batch.inputs[:, :-1] + 1).all()
 
 
+def test_in_shuffled_order_each_block_is_seen_once_an_epoch(distinct: Path) -> None:
+    task = make(distinct, split=[0.8, 0.1, 0.1], block=8, batch_size=7, order="shuffled")
+    blocks = (2400 - 1) // 8
+
+    def starts(seed: int, first: int, count: int) -> list[int]:
+        """Where the blocks `first` … of the endless sequence begin."""
+        steps = range(first // 7, (first + count - 1) // 7 + 1)
+        found = torch.cat([task.train_batch(seed, step).inputs[:, 0] for step in steps])
+        return found[first % 7 :][:count].tolist()
+
+    first, second = starts(0, 0, blocks), starts(0, blocks, blocks)
+    assert sorted(first) == sorted(second) == [8 * index for index in range(blocks)]
+    assert first != second and first != starts(1, 0, blocks) and first == starts(0, 0, blocks)
+    again = make(distinct, split=[0.8, 0.1, 0.1], block=8, batch_size=7, order="shuffled")
+    assert torch.equal(again.train_batch(0, 50).inputs, task.train_batch(0, 50).inputs)
+    short = make(distinct, split=[0.4, 0.4, 0.2], block=500, batch_size=5, order="shuffled")
+    several = short.train_batch(0, 0).inputs[:, 0]  # a batch of several epochs
+    assert sorted(several[:2].tolist()) == sorted(several[2:4].tolist()) == [0, 500]
+    with pytest.raises(UsageError, match=r"task.order must be random or shuffled, but is 'sorted'"):
+        make(distinct, order="sorted")
+
+
 def test_no_character_is_in_the_blocks_of_two_splits(distinct: Path) -> None:
     task = make(distinct, split=[0.8, 0.1, 0.1], block=8, eval_lengths=[32])
     bounds = {"train": (0, 2400), "val": (2400, 2700), "test": (2700, 3000)}

@@ -186,9 +186,17 @@ class TextTask(TokenisedTask):
 class BlockTask(TextTask):
     """A task on text whose sequences are blocks of successive tokens.
 
-    A batch is blocks at random positions of the training text. Evaluation cuts a split into blocks that do not overlap
-    and goes through them once, in a fixed shuffled order.
+    `order`: a batch is blocks at random positions of the training text (random), or the text is cut into blocks that do
+    not overlap, and each is seen once an epoch, in an order of its own for each seed and epoch (shuffled). Evaluation
+    cuts a split into blocks that do not overlap and goes through them once, in a fixed shuffled order.
     """
+
+    def __init__(self, *, order: Literal["random", "shuffled"] = "random", **settings: Any) -> None:
+        if order not in ("random", "shuffled"):
+            raise UsageError(f"task.order must be random or shuffled, but is {order!r}")
+        self.order = order
+        self._orders: dict[tuple[int, int], Tensor] = {}
+        super().__init__(**settings)
 
     @abstractmethod
     def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator) -> Batch:
@@ -196,9 +204,26 @@ class BlockTask(TextTask):
 
     def train_batch(self, seed: int, step: int) -> Batch:
         generator = stream("train", int(seed), int(step))
-        last = len(self.ids["train"]) - self.tokens_needed(self.block)
-        starts = torch.randint(last + 1, (self.batch_size,), generator=generator)
+        if self.order == "random":
+            last = len(self.ids["train"]) - self.tokens_needed(self.block)
+            starts = torch.randint(last + 1, (self.batch_size,), generator=generator)
+        else:
+            starts = self._shuffled(int(seed), int(step))
         return self.batch("train", starts, self.block - self.own_tokens, generator)
+
+    def _shuffled(self, seed: int, step: int) -> Tensor:
+        """The starts of the blocks of batch number `step`, where epoch follows epoch without a gap."""
+        length = self.block - self.own_tokens
+        count = (len(self.ids["train"]) - self.lookahead) // length
+        number = torch.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        epochs = sorted({*(number // count).tolist()})
+        for key in [key for key in self._orders if key[0] != seed or key[1] not in epochs]:
+            del self._orders[key]
+        for epoch in epochs:
+            if (seed, epoch) not in self._orders:
+                self._orders[seed, epoch] = torch.randperm(count, generator=stream("order", seed, epoch))
+        parts = [self._orders[seed, epoch][number[number // count == epoch] % count] for epoch in epochs]
+        return torch.cat(parts) * length
 
     def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
         if len(self.ids[split]) == 0:
