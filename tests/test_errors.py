@@ -58,6 +58,8 @@ def test_a_terminal_of_no_columns_is_taken_for_a_usual_one(monkeypatch: pytest.M
     assert terminal().width == 80
     monkeypatch.setenv("COLUMNS", "100")
     assert terminal().width == 100
+    monkeypatch.delenv("COLUMNS")
+    assert terminal().width == 160  # a pipe, in which no name is cut
 
 
 def test_the_command_of_a_training_may_have_no_words() -> None:

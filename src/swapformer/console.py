@@ -31,8 +31,8 @@ _UNWRITABLE = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (`ulimit -n`)"),
 }
 """Errors of the file system that are no fault of the program, and what helps."""
-_NARROWEST, _USUAL = 20, 80
-"""Columns: a terminal that says that it has fewer is taken for a usual one."""
+_NARROWEST, _USUAL, _PIPED = 20, 80, 160
+"""Columns: a terminal that says that it has fewer than the first is taken for a usual one; into a pipe names go whole."""
 UNFORESEEN = (
     "swapformer: an error that nobody foresaw, so a bug of swapformer or of a part of your own; please report it with "
     "the command and this traceback"
@@ -144,7 +144,9 @@ def terminal(*, stderr: bool = False) -> Console:
             return [Escaped(renderable) for renderable in renderables]
 
     made = Console(stderr=stderr)
-    if made.width < _NARROWEST:  # COLUMNS=0 among them: nothing would be shown
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = _PIPED
+    elif made.width < _NARROWEST:  # COLUMNS=0 among them: nothing would be shown
         made.width = _USUAL
     made.push_render_hook(Hook())
     return made
