@@ -32,7 +32,7 @@ _UNWRITABLE = {
 }
 """Errors of the file system that are no fault of the program, and what helps."""
 _NARROWEST, _USUAL, _PIPED = 20, 80, 160
-"""Columns: a terminal that says that it has fewer than the first is taken for a usual one; into a pipe names go whole."""
+"""Columns: a terminal that says that it has fewer than the first is taken for a usual one; a pipe takes names whole."""
 UNFORESEEN = (
     "swapformer: an error that nobody foresaw, so a bug of swapformer or of a part of your own; please report it with "
     "the command and this traceback"
