@@ -95,6 +95,16 @@ def test_help_imports_neither_torch_nor_hydra() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_sweeper_of_others_is_told_and_tells_what_each_trial_came_to(capsys: pytest.CaptureFixture[str]) -> None:
+    """Hydra's own, as Optuna's, prints nothing."""
+    assert main(["train", "-m", "hydra/sweeper=basic", *SHARED, "seed=7", "optim.lr=1e-3,1e-2,1e9"]) == 0
+    first, second, diverged, best = capsys.readouterr().out.splitlines()
+    values = [float(line.split("val/loss ")[1].split()[0]) for line in (first, second)]
+    assert first.startswith("optim.lr=0.001: val/loss ") and second.startswith("optim.lr=0.01: val/loss ")
+    assert diverged.startswith("optim.lr=1000000000.0: val/loss inf (trial ")
+    assert best == f"best so far: {(first, second)[values[1] < values[0]]}"
+
+
 def test_a_study_trains_its_cells_once_and_reports(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(capsys, "study", "positions.yaml")
     assert found["trials"] == {"finished": 4}

@@ -2,6 +2,7 @@
 # imported before: nothing heavy at the top, and no `from __future__ import annotations`, which breaks dataclasses here.
 """Hydra launchers `local`, `ray` and `slurm`: trials side by side on this machine, or on many."""
 
+import math
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,15 @@ class TrialLauncher(Launcher):
     def __init__(self, retries: int = 1, **settings: Any) -> None:
         self.retries, self.settings = retries, settings
         self.search_path: list[str] = []
+        self.fixed: list[str] = []
+        self.best = (math.inf, "")
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hook: keeps where Hydra was told to look for options."""
         from swapformer.study.config.overrides import search_path
 
         self.search_path = search_path(config.hydra.overrides.hydra)
+        self.fixed = [str(each) for each in config.hydra.overrides.task]
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """For sweepers of others: run the jobs and return each one's first metric, or the reason why it has none."""
@@ -56,7 +60,22 @@ class TrialLauncher(Launcher):
         targets = [(Target(trial.id, probes=probe_keys(trial.config)), trial.config) for trial in trials]
         with mirror_trials(targets, store):
             launch_missing(trials, store, self.make_launcher(store), retries=self.retries)
-        return [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
+        returns = [_job_return(trial, store, list(job)) for trial, job in zip(trials, job_overrides, strict=True)]
+        for trial, job in zip(trials, returns, strict=True):
+            self._tell(trial.id, [each for each in job.overrides or () if each not in self.fixed], job)
+        if self.best[1]:
+            print(f"best so far: {self.best[1]}", flush=True)
+        return returns
+
+    def _tell(self, trial: str, chosen: Sequence[str], job: JobReturn) -> None:
+        """Print what a job came to, which the sweeper may not do."""
+        what = " ".join(chosen) or "as given"
+        if job.status == JobStatus.FAILED:
+            print(f"{what}: {job._return_value}", flush=True)
+            return
+        text = f"{what}: val/loss {job.return_value:.4g} (trial {trial})"
+        self.best = min(self.best, (job.return_value, text))
+        print(text, flush=True)
 
     def make_launcher(self, store: "Store", tick: "Launch | None" = None) -> "Launch":
         """The launcher that attempts resolved trials. Raises UsageError for wrong settings."""
