@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from report.store import Store
 from swapformer.report.build import build
-from swapformer.report.page.wording import MOST_SAID, headline, refuted_text
+from swapformer.report.page.wording import MOST_SAID, found_text, headline, refuted_text
 
 
 def said(place: Path, difference: float, spread: float = 0.001, **claim: object) -> str:
@@ -49,6 +50,24 @@ def test_a_refutation_says_whether_the_opposite_holds(
 
 def test_where_zero_lies_in_the_interval_nothing_opposite_is_said(tmp_path: Path) -> None:
     assert said(tmp_path, 0.0, 0.004, **about("better", 0.05)) == "b is not better than a by 0.05."
+
+
+@pytest.mark.parametrize(("kind", "opposite"), [("better", "worse"), ("worse", "better"), ("higher", "lower")])
+def test_an_open_verdict_says_both_sides_where_it_may_be_the_opposite(kind: str, opposite: str, tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], claims=[{"text": "it", **about(kind, 0.002)}])
+    store.write_manifest()
+    for seed in store.seeds:
+        store.write_trial("a", seed, {"val/loss": 1.0})
+        store.write_trial("b", seed, {"val/loss": 1.0 + (-1) ** seed * 0.004})
+    (verdict,) = build(store.study, store.runs).verdicts
+    (contrast,) = verdict.contrasts
+    assert verdict.outcome == "undecided"
+    said = re.match(
+        rf"between ([.\d]+) {opposite} and ([.\d]+) {kind} \(claimed: more than 0\.002\): ", found_text(verdict)
+    )
+    assert said is not None
+    low, high = (-contrast.upper, -contrast.lower) if kind == "better" else (contrast.lower, contrast.upper)
+    assert (float(said[1]), float(said[2])) == pytest.approx((-low, high), abs=0.0005)
 
 
 def test_a_headline_names_each_outcome_once_and_not_more_than_a_few_claims(tmp_path: Path) -> None:

@@ -192,6 +192,9 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
         )
     if math.isinf(least):
         return f"{claim.comparative} by {shown(value if low_edge != -math.inf else -value)}, without a limit"
+    if least < 0 and claim.opposite:  # it may be the opposite
+        end = f" and {shown(most)} {claim.comparative}" if math.isfinite(most) else ""
+        return f"{'between' if end else 'at most'} {shown(-least)} {claim.opposite}{end}"
     return f"{claim.comparative} by at least {shown(least)}"
 
 
