@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GROUPS = ("kernels", "bias", "blocked", "memory", "linear", "decoder", "decode", "norms", "bf16")
 """The groups of parts that `parts` measures."""
 TOKENISERS = ("characters", "bytes", "bpe", "wordpiece")
-"""The tokenisers that `corpus` measures."""
+"""The tokenisers that `corpus` measures; `shards` are ids that need none."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
         "speed and memory of tokenising a generated text",
         "benchmarks.corpus:costs",
         {
-            "tokenisers": {**_words("tokeniser", TOKENISERS), "default": TOKENISERS},
+            "tokenisers": {**_words("tokeniser", (*TOKENISERS, "shards")), "default": TOKENISERS},
             "--megabytes": _count(100, "size of the text"),
         },
         rounds=None,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import corpus
 from benchmarks.corpus import write_text
 from benchmarks.measurement import Figure
 
@@ -21,6 +22,15 @@ def test_the_text_is_as_long_as_asked_and_the_same_each_time(tmp_path: Path) -> 
     assert (tmp_path / "a").stat().st_size == 10**6
     words = Counter((tmp_path / "a").read_text(encoding="utf-8").split())
     assert len(words) > 20_000, "enough different words for a vocabulary to be learned from"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_ids_are_measured_first_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "_BATCHES", 3)
+    monkeypatch.setattr(corpus, "_in_own_process", lambda path, kind, cache: corpus._measure(str(path), kind))
+    found = corpus._shards(tmp_path, 2)
+    assert [path.stat().st_size for path in sorted(tmp_path.iterdir())] == [10**6, 10**6, 20 * 10**6]
+    assert len(found) == 6 and all(each.value >= 0 and each.met for each in found[1::3])
 
 
 def test_a_figure_says_what_was_asked_and_whether_it_was_met() -> None:
