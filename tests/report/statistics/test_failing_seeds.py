@@ -43,11 +43,11 @@ def test_a_verdict_on_means_says_what_it_cannot_know() -> None:
     (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), split)
     assert verdict.notes == (
         "seeds of a fall into two groups in val/accuracy: 3 up to 0.03, 5 from 0.89 on; a mean describes neither",
-        "8 seeds exclude a share of failing seeds only above 31 %; claim `reaches` where some fail",
+        "with 8 seeds up to 31 % of all seeds could fail unseen; claim `reaches` where some fail",
     )
     saturated = evidence({"a": [1.0] * 8, "b": even}, "val/accuracy")
     (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), saturated)
-    assert [note.partition(" only")[0] for note in verdict.notes] == ["8 seeds exclude a share of failing seeds"]
+    assert [note.partition(" of all")[0] for note in verdict.notes] == ["with 8 seeds up to 31 %"]
     plain = evidence({"a": 0.2 + even, "b": even}, "val/accuracy")
     (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), plain)
     assert verdict.notes == ()

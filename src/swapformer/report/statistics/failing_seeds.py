@@ -18,7 +18,7 @@ ERROR = 0.01
 """How often values of a normal law are taken for two groups."""
 FEWEST_TO_REACH = 5
 """Seeds from which on one claim `reaches` could be decided: .5^5 is below 4 %."""
-REACHES_NEEDS = f"`reaches`, which counts them, would need {FEWEST_TO_REACH} or more"
+REACHES_NEEDS = f"`reaches`, which counts them, needs {FEWEST_TO_REACH} or more"
 NEAR = 0.01
 """A share or rate this close to 0 or 1 is saturated."""
 
@@ -83,5 +83,5 @@ def notes(claim: Claim, evidence: Evidence) -> list[str]:
     if doubtful and seeds:
         most = number_format.percent(round(excluded_share(seeds), 2))
         advice = "claim `reaches` where some fail" if seeds >= FEWEST_TO_REACH else REACHES_NEEDS
-        found.append(f"{seeds} seeds exclude a share of failing seeds only above {most}; {advice}")
+        found.append(f"with {seeds} seeds up to {most} of all seeds could fail unseen; {advice}")
     return found
