@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,11 @@ import torch
 
 from swapformer.errors import UsageError
 from swapformer.task.base import IGNORE
+from swapformer.task.labelled import Classification
 from swapformer.task.shards import Shards
 from swapformer.task.source import Files, HuggingFace
 from swapformer.task.text import Text
-from swapformer.task.tokeniser import Bytes, Numbers
+from swapformer.task.tokeniser import Bytes, Characters, Numbers
 
 IDS = np.random.default_rng(0).integers(0, 50, 5000)
 
@@ -121,6 +123,10 @@ def test_nothing_is_copied_of_a_large_file(tmp_path: Path) -> None:
         ("train.bin", b"abc", "3 bytes, and ids of uint16 take an even number"),
         ("train.bin", b"", "0 bytes"),
         ("train.npy", b"\x93NUMPY nothing", "cannot be read"),
+        ("train.npy", b"", "cannot be read"),
+        ("train.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fo", "cannot be read"),
+        ("train.npy", b"PK\x03\x04 of an npz", "cannot be read"),
+        ("train.txt", b"a text of ASCII has ids below 50257", "must be in files that end in .npy or .bin"),
         ("train.npy", np.zeros((2, 3), dtype=np.int32), r"array \[2, 3\] of int32; write one axis of whole numbers"),
         ("train.npy", np.zeros(9), "of float64"),
         ("train.bin", np.array([20240520, 1, 9, *[0] * 253, 1, 2], dtype="<i4"), "says 9 ids, but there are 4"),
@@ -144,7 +150,16 @@ def test_ids_beyond_the_vocabulary_are_refused_where_they_are_met(folder: Path) 
         made.ids["train"][:200]
 
 
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    odd = tmp_path / "ids [1] of *"
+    odd.mkdir()
+    for name in ("train", "val"):
+        write_plain(odd / name, IDS[:100])
+    assert task(odd).corpus.lengths == (100, 100, 0)
+
+
 def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
+    write_plain(folder / "even", IDS[:100] // 2)
     with pytest.raises(UsageError, match=r"task.source.test must be a file, a folder or a pattern"):
         task(folder, test="no_test.bin")
     with pytest.raises(UsageError, match=r"'.*val.bin' must be in one split, but task.source.val and task.source.test"):
@@ -156,6 +171,10 @@ def test_what_cannot_be_meant_is_refused(folder: Path) -> None:
         task(folder)
     with pytest.raises(UsageError, match=r"task.source.end must be below the 50 ids of task/tokeniser, but is 50"):
         task(folder, train="train_1.bin", end=50)
+    with pytest.raises(UsageError, match=r"task.source.end must occur in training, but no id there is 49"):
+        task(folder, train="even.bin", end=49, packing="documents").train_batch(0, 0)
+    with pytest.raises(UsageError, match="no text that a tokeniser could learn from; take what wrote them"):
+        Text(source=Shards(path=str(folder)), tokeniser=Characters(), block=16)
     with pytest.raises(UsageError, match="has token ids and no text"):
         next(Shards(path=str(folder)).documents())
     with pytest.raises(UsageError, match=r"the val split of .* must have at least 2001 tokens"):
@@ -179,6 +198,17 @@ def test_files_may_have_a_validation_of_their_own(folder: Path) -> None:
         assert text.evaluation("test") == []
     with pytest.raises(UsageError, match=r"task.source.val is null; give both"):
         made(test=held)
+
+
+def test_rows_of_a_validation_of_its_own_are_in_no_training(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        rows = [{"text": f"{name} row number {row}", "label": row % 2} for row in range(30)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = Files(path=str(tmp_path / "train.jsonl"), val=str(tmp_path / "val.jsonl"), column="text")
+    found = Classification(source=source, tokeniser=Bytes(), label="label", block=32)
+    for split in ("train", "val", "test"):
+        read = [found.decode(row) for row in found.read(np.array(found.examples.rows(split), dtype=np.int64)).inputs]  # type: ignore[arg-type]
+        assert len(read) == (0 if split == "test" else 30) and all(f"{split} row number" in text for text in read)
 
 
 def test_a_data_set_may_have_a_validation_of_its_own(tmp_path: Path) -> None:

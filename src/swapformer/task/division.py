@@ -23,6 +23,11 @@ def split_of(key: str, fractions: Sequence[float]) -> Split:
     return "val" if share < fractions[0] + fractions[1] or fractions[2] == 0 else "test"
 
 
+def split_of_document(document: Document, fractions: Sequence[float]) -> Split:
+    """The split that a document's source says, or else that of its key."""
+    return document.split or split_of(document.key, fractions)
+
+
 class Division:
     """The documents of a source with their splits; it can be gone through any number of times.
 
@@ -37,7 +42,7 @@ class Division:
         lengths, own = [], False
         self.characters: dict[Split, int] = dict.fromkeys(SPLITS, 0)
         for document in source.documents():
-            split = document.split or split_of(document.key, fractions)
+            split = split_of_document(document, fractions)
             own = document.split is not None
             self._splits.append(SPLITS.index(split))
             lengths.append(sum(map(len, document.pieces(strict))))
@@ -57,7 +62,7 @@ class Division:
         for split, fraction in zip(SPLITS, fractions, strict=True):
             if fraction > 0 and not self.characters[split]:
                 raise UsageError(
-                    f"the files of {split} must have text, but those of {source.description} have none; give others"
+                    f"the {split} split that {source.description} has of its own must have text, but has none"
                     if own
                     else f"the {split} split of {source.description} must have text, but a hash sends none of its "
                     f"{len(lengths)} documents there; give more documents, another task.split, or a single text, which "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import mmap
+import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
 from swapformer.ranges import Count
+from swapformer.task.base import Split
 from swapformer.task.corpus import Corpus
 from swapformer.task.settings import whole_number
 from swapformer.task.source.base import Document, Source, Stamp, stamp_of_files
@@ -49,7 +52,7 @@ class Shards(Source):
         self.end = None if end is None else whole_number("source.end", end, 0)
         self.files: dict[str, tuple[Path, ...]] = {}
         for split, pattern in (("train", train), ("val", val), ("test", test)):
-            at = None if pattern is None else str(Path(path).expanduser() / pattern)
+            at = None if pattern is None else str(Path(glob.escape(str(Path(path).expanduser()))) / pattern)
             self.files[split] = () if at is None else found_files(f"task.source.{split}", at)
         require_apart(self.files)
 
@@ -73,6 +76,11 @@ class Shards(Source):
     def tokenised(self, tokeniser: Tokeniser, special: Sequence[str]) -> Corpus:
         if special:
             self._refuse()
+        if not tokeniser.ready:
+            raise UsageError(
+                f"{self.description} has token ids and no text that a tokeniser could learn from; take what wrote "
+                "them: task/tokeniser=huggingface, trained or numbers"
+            )
         learned = tokeniser.learn((), (), self.min_count)
         size = len(learned.tokens)
         if self.end is not None and self.end >= size:
@@ -80,18 +88,20 @@ class Shards(Source):
                 f"task.source.end must be below the {size} ids of task/tokeniser, but is {self.end}; take the id that "
                 "ends a document"
             )
-        splits = {split: _Joined([_mapped(file) for file in files], size) for split, files in self.files.items()}
+        splits: dict[str, _Joined] = {
+            split: _Joined([_mapped(file) for file in files], size) for split, files in self.files.items()
+        }
         facts = {split: [_digest(one) for one in ids.parts] for split, ids in splits.items()}
-        content = json.dumps([facts, self.end, tokeniser.settings(), list(learned.sizes)])
+        content = json.dumps([facts, self.end, tokeniser.with_learned(learned).unit])
 
         class Ids(Corpus):
             """The splits as they lie in their files."""
 
-            def split(self, name: str) -> Any:
+            def split(self, name: Split) -> Any:
                 return splits[name]
 
-            def begins(self, name: str) -> NDArray[np.int64]:
-                return splits[name].documents(end)
+            def begins(self, name: Split) -> NDArray[np.int64]:
+                return splits[name].documents(end, name)
 
             @property
             def nbytes(self) -> int:
@@ -143,8 +153,8 @@ class _Joined:
             _require_known(part, found[here], self._size)
         return found
 
-    def documents(self, end: int | None) -> NDArray[np.int64]:
-        """Where documents begin, and where the last one ends."""
+    def documents(self, end: int | None, split: Split) -> NDArray[np.int64]:
+        """Where documents begin, and where the last one ends. UsageError: no document ends in training."""
         if end is None:
             return self._starts
         for part in self.parts:
@@ -156,6 +166,10 @@ class _Joined:
         ]
         for part in self.parts:
             _advise(part, "MADV_DONTNEED", "MADV_RANDOM")
+        if split == "train" and not any(map(len, ends)):
+            raise UsageError(
+                f"task.source.end must occur in training, but no id there is {end}; give the one that ends a text"
+            )
         return np.unique(np.concatenate([[0], *ends, [len(self)]])).astype(np.int64)
 
     def release(self) -> None:
@@ -177,13 +191,18 @@ def _advise(part: np.memmap[Any, Any], *advice: str) -> None:
 def _mapped(file: Path) -> np.memmap[Any, Any]:
     """The ids of a file. UsageError: it holds something else."""
     try:
-        return _npy(file) if file.suffix == ".npy" else _bin(file)
-    except (OSError, ValueError) as error:
+        return {".npy": _npy, ".bin": _bin}[file.suffix](file)
+    except KeyError:
+        raise UsageError(
+            f"token ids must be in files that end in .npy or .bin, but {str(file)!r} does not; name those that do, "
+            "such as task.source.train='*train*.bin', or take task/source=files for texts"
+        ) from None
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise UsageError(f"{str(file)!r} must hold token ids, but cannot be read: {error}") from None
 
 
 def _npy(file: Path) -> np.memmap[Any, Any]:
-    found = np.load(file, mmap_mode="r")
+    found = np.lib.format.open_memmap(file, mode="r")
     if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) == 0:
         raise ValueError(f"it is an array {list(found.shape)} of {found.dtype}; write one axis of whole numbers")
     return found

@@ -131,13 +131,14 @@ class TextTask(TokenisedTask):
         return length - self.own_tokens + self.lookahead
 
     def _check_lengths(self, source: Source) -> None:
+        cut = source.own_shares is None
         for name, length, fraction in zip(SPLITS, self.corpus.lengths, self.shares, strict=True):
             needed = self.tokens_needed(self.block if name == "train" else self.max_length)
             if length < needed and fraction > 0:
                 raise UsageError(
                     f"the {name} split of {source.description} must have at least {needed} tokens for "
                     f"task.block={self.block} and task.eval_lengths={list(self.eval_lengths)}, but has {length}; take "
-                    "a longer text, shorter blocks, or another task.split"
+                    f"a longer text{', shorter blocks, or another task.split' if cut else ' or shorter blocks'}"
                 )
 
     @cached_property

@@ -57,6 +57,14 @@ def test_a_text_is_written_as_the_library_does_and_read_back(tmp_path: Path) -> 
 def test_bytes_are_counted_only_where_tokens_are_bytes(tmp_path: Path) -> None:
     assert not TokenizerJson(path=str(written(tmp_path, normalizer=normalizers.Lowercase()))).lossless
     (tmp_path / "other").mkdir()
+    added = {"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True)}
+    assert not TokenizerJson(path=str(written(tmp_path / "other", **added))).lossless
+    lost = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    assert not TokenizerJson(
+        path=str(written(tmp_path / "other", pre_tokenizer=pre_tokenizers.Sequence(lost)))
+    ).lossless
+    kept = [pre_tokenizers.Split(" ", "isolated"), pre_tokenizers.Digits(), lost[1]]
+    assert TokenizerJson(path=str(written(tmp_path / "other", pre_tokenizer=pre_tokenizers.Sequence(kept)))).lossless
     metaspace = {"pre_tokenizer": pre_tokenizers.Metaspace(), "decoder": decoders.Metaspace()}
     assert not TokenizerJson(path=str(written(tmp_path / "other", **metaspace))).lossless
 

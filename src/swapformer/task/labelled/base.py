@@ -54,7 +54,8 @@ class LabelledTask(TokenisedTask):
     ) -> None:
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
-        self.examples = examples_of(source, tokeniser, self.special_tokens, split_shares(split), self.columns)
+        shares = source.own_shares or split_shares(split)
+        self.examples = examples_of(source, tokeniser, self.special_tokens, shares, self.columns)
         self.set_tokens(tokeniser, self.examples.learned)
         self._fields = 1 + len(self.columns.texts)
         code = cache.code_hash(str(Path(__file__).parent), inspect.getsourcefile(type(self)))

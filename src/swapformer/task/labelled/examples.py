@@ -17,7 +17,7 @@ from swapformer.errors import UsageError
 from swapformer.task import cache, python_syntax
 from swapformer.task.base import Sequences, Split
 from swapformer.task.corpus import code_of_parts
-from swapformer.task.division import SPLITS, split_of
+from swapformer.task.division import SPLITS, split_of_document
 from swapformer.task.labelled.answers import ExampleAnswers, Kind, answer_of
 from swapformer.task.source import Source, text_of
 from swapformer.task.tokeniser import LearnedTokens, Tokeniser
@@ -101,7 +101,10 @@ def examples_of(
     stamp = source.stamp()
     names = tokeniser.all_special(special)
     code = cache.code_hash(
-        str(Path(__file__).parent), inspect.getfile(split_of), python_syntax.__file__, *code_of_parts(source, tokeniser)
+        str(Path(__file__).parent),
+        inspect.getfile(split_of_document),
+        python_syntax.__file__,
+        *code_of_parts(source, tokeniser),
     )
     kinds = [type(source).__qualname__, type(tokeniser).__qualname__]
     facts = [code, kinds, stamp.facts, tokeniser.settings(), names, fractions, asdict(columns)]
@@ -129,7 +132,7 @@ class SplitRows:
         for document in self.source.documents(self.columns.all):
             values = dict(document.values)
             texts = [document.text(), *(text_of(document.name, name, values[name]) for name in self.columns.texts)]
-            yield split_of(document.key, self.fractions), document.name, texts, values
+            yield split_of_document(document, self.fractions), document.name, texts, values
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def _find(path: Path, setting: str) -> Iterable[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        return _files_below(path)
+        return _files_below(path, setting)
     if glob.has_magic(str(path)):
         return map(Path, glob.glob(str(path), recursive=True))
     raise UsageError(
@@ -158,14 +158,14 @@ def _find(path: Path, setting: str) -> Iterable[Path]:
     )
 
 
-def _files_below(top: Path) -> Iterator[Path]:
+def _files_below(top: Path, setting: str) -> Iterator[Path]:
     """All in a folder that is not hidden; of a saved data set its rows' files alone."""
     for name, folders, files in os.walk(top, onerror=_raise):
         folder = Path(name)
         if splits := saved_splits(folder):
             raise UsageError(
-                f"task.source.path must lead to one split, but {name!r} is a data set of {', '.join(splits)}; say "
-                f"task.source.path={folder / splits[0]}"
+                f"{setting} must lead to one split, but {name!r} is a data set of {', '.join(splits)}; say "
+                f"{setting}={folder / splits[0]}"
             )
         rows = saved_files(folder)
         if rows is not None:

@@ -75,7 +75,7 @@ class HuggingFace(Source):
             for values in zip(*(batch[name] for name in wanted), strict=True):
                 number += 1
                 row = dict(zip(wanted, values, strict=True))
-                location = f"row {number} of {self.name!r}"
+                location = f"row {number} of {self.name!r}" + (f", split {split!r}" if self._own else "")
                 text = text_of(location, self.column, row[self.column])
                 document = TextRow(location, text, {name: row[name] for name in columns})
                 document.split = own

@@ -62,11 +62,13 @@ class Tokeniser(ABC):
     `special`: special tokens besides those that the task asks for, so that another task's tokens are the same.
     Facts: `learns_from`: which texts it may see; an alphabet is everything's, anything else the training's alone.
     `lossless`: whether every text can be read back. `any_bytes`: whether it writes bytes that are no UTF-8 too.
+    `ready`: whether it is whole without any text to learn from.
     """
 
     learns_from: Literal["training", "everything"] = "training"
     lossless: bool = True
     any_bytes: bool = False
+    ready: bool = False
 
     def __init__(self, *, special: Sequence[str] = ()) -> None:
         names = special if not isinstance(special, str) else None

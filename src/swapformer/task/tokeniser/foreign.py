@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class _Foreign(Tokeniser):
     """Base of tokenisers that learn nothing and have no special tokens of swapformer's."""
 
-    lossless = False
+    lossless, ready = False, True
 
     def all_special(self, needed: Sequence[str]) -> tuple[str, ...]:
         if needed:
@@ -66,7 +66,7 @@ class TokenizerJson(_Foreign):
         return _bytewise((self._learned or self._known).model)
 
     def settings(self) -> dict[str, Any]:
-        return {"tokenizer": sha256(self._known.model.encode()).hexdigest()}
+        return {"tokenizer": sha256(self._known.model.encode()).hexdigest(), "tokenizers": version("tokenizers")}
 
     def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         return self._known
@@ -102,9 +102,18 @@ def _library(text: str) -> Library:
 
 
 def _bytewise(text: str) -> bool:
-    """Whether each token of a tokenizer.json stands for some bytes of the text as it was."""
+    """Whether each token of a tokenizer.json stands for some bytes of the text as it was: nothing is added or lost."""
     spec = parse_foreign_json(text)
-    return "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")]) and spec["normalizer"] is None
+    cut, decoder = spec.get("pre_tokenizer") or {}, spec.get("decoder") or {}
+    steps = cut.get("pretokenizers") or [cut]
+    whole = all(
+        (step.get("type") == "ByteLevel" and step.get("add_prefix_space") is False)
+        or (step.get("type") == "Split" and step.get("behavior") != "Removed")
+        or step.get("type") == "Digits"
+        for step in steps
+    )
+    ends = steps[-1].get("type") == decoder.get("type") == "ByteLevel"
+    return whole and ends and spec.get("normalizer") is None
 
 
 def _learned(text: str) -> LearnedTokens:
@@ -116,6 +125,8 @@ def _learned(text: str) -> LearnedTokens:
     for number in range(max(pieces) + 1):
         piece = pieces.get(number, f"<unused{number}>")
         plain = number in pieces and number not in added
+        if byte_of is not None and plain and not byte_of.keys() >= set(piece):
+            raise ValueError(f"its token {piece!r} has characters that stand for no byte")
         spelled = bytes(map(byte_of.__getitem__, piece)) if byte_of is not None and plain else piece.encode()
         written.append(spelled.decode(errors="backslashreplace"))
         sizes.append(0 if number not in pieces or (number in added and added[number].special) else len(spelled))

@@ -25,6 +25,8 @@ class Trained(Tokeniser):
     UsageError: there is none, it is of another package, or it lacks a special token that the task needs.
     """
 
+    ready = True
+
     def __init__(self, *, path: str) -> None:
         super().__init__()
         self.path = str(path)
