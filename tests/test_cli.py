@@ -95,8 +95,11 @@ def test_help_imports_neither_torch_nor_hydra() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_sweeper_of_others_is_told_and_tells_what_each_trial_came_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweeper_of_others_is_told_and_tells_what_each_trial_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Hydra's own, as Optuna's, prints nothing."""
+    monkeypatch.chdir(tmp_path)
     assert main(["train", "-m", "hydra/sweeper=basic", *SHARED, "seed=7", "optim.lr=1e-3,1e-2,1e9"]) == 0
     first, second, diverged, best = capsys.readouterr().out.splitlines()
     values = [float(line.split("val/loss ")[1].split()[0]) for line in (first, second)]
