@@ -7,7 +7,8 @@ import hashlib
 import json
 import mmap
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -88,39 +89,45 @@ class Shards(Source):
                 f"task.source.end must be below the {size} ids of task/tokeniser, but is {self.end}; take the id that "
                 "ends a document"
             )
-        splits: dict[str, _Joined] = {
+        parts: dict[str, _Joined] = {
             split: _Joined([_mapped(file) for file in files], size) for split, files in self.files.items()
         }
-        facts = {split: [_digest(one) for one in ids.parts] for split, ids in splits.items()}
+        facts = {split: [_digest(one) for one in ids.parts] for split, ids in parts.items()}
         content = json.dumps([facts, self.end, tokeniser.with_learned(learned).unit])
-
-        class Ids(Corpus):
-            """The splits as they lie in their files."""
-
-            def split(self, name: Split) -> Any:
-                return splits[name]
-
-            def begins(self, name: Split) -> NDArray[np.int64]:
-                return splits[name].documents(end, name)
-
-            @property
-            def nbytes(self) -> int:
-                return sum(one.nbytes for ids in splits.values() for one in ids.parts)
-
-        def release() -> None:
-            for ids in splits.values():
-                ids.release()
-
-        end = self.end
-        return Ids(
+        return _ShardCorpus(
             ids=np.empty(0, dtype=np.uint16),
             offsets=np.zeros(1, dtype=np.int64),
-            lengths=(len(splits["train"]), len(splits["val"]), len(splits["test"])),
+            lengths=(len(parts["train"]), len(parts["val"]), len(parts["test"])),
             documents=(0, 0, 0),
             learned=learned,
             fingerprint=hashlib.sha256(content.encode()).hexdigest(),
-            release=release,
+            release=lambda: _release(parts),
+            parts=parts,
+            end=self.end,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _ShardCorpus(Corpus):
+    """The splits as they lie in their files, `parts`; the arrays of a corpus that was tokenised here are empty."""
+
+    parts: Mapping[str, _Joined]
+    end: int | None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(one.nbytes for ids in self.parts.values() for one in ids.parts)
+
+    def split(self, name: Split) -> _Joined:
+        return self.parts[name]
+
+    def begins(self, name: Split) -> NDArray[np.int64]:
+        return self.parts[name].documents(self.end, name)
+
+
+def _release(parts: Mapping[str, _Joined]) -> None:
+    for ids in parts.values():
+        ids.release()
 
 
 class _Joined:
