@@ -8,6 +8,8 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constra
 export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
+# Compiled modules are kept: a hundred processes of the tests import them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install install-dev demo docs test lint types pytest exercises-smoke evidence fresh clean
 

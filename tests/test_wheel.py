@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tarfile
@@ -45,22 +44,3 @@ def test_the_sdist_holds_what_the_repository_checks_itself_with(built: Path) -> 
     wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")}
     wanted |= {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "constraints.txt", "pyproject.toml"}
     assert sorted(wanted - packed) == []
-
-
-def test_what_the_wheel_installs_plans_a_study_in_a_folder_of_ones_own(built: Path, tmp_path: Path) -> None:
-    """Installed without dependencies beside the packages that are here; `make fresh` has an empty environment."""
-    (wheel,) = built.glob("*.whl")
-    library, own = tmp_path / "library", tmp_path / "own"
-    own.mkdir()
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", str(library), str(wheel)], check=True, capture_output=True)
-    environment = {**os.environ, "PYTHONPATH": str(library)}
-
-    def run(*words: str) -> str:
-        return subprocess.run(
-            [sys.executable, *words], cwd=own, env=environment, check=True, capture_output=True, text=True
-        ).stdout
-
-    assert Path(run("-c", "import swapformer; print(swapformer.__file__)").strip()).is_relative_to(library)
-    assert "21 trials" in run("-m", "swapformer", "study", "07_position_encodings/copy", "scale=demo", "--dry-run")
-    assert list(own.iterdir()) == []
