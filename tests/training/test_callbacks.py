@@ -205,7 +205,7 @@ def test_a_trial_that_an_older_version_began_has_no_seconds(tmp_path: Path) -> N
     """Its checkpoint does not say how long it had trained: too few would be a wrong axis."""
     monitor = TrainingMonitor(tmp_path, 1, 2.0, 1)
     monitor.load_state_dict({"first": 1.0, "total": 0.0})
-    model: Any = SimpleNamespace(tokens_seen=7)
+    model: Any = SimpleNamespace(tokens_seen=7, device=torch.device("cpu"))
     monitor.on_train_start(SimpleNamespace(global_step=0), model)  # type: ignore[arg-type]
     monitor.write(3, {"train/loss": 1.0})
     assert curve(tmp_path, TOKENS) == {3: 7.0} and curve(tmp_path, SECONDS) == {}

@@ -23,6 +23,8 @@ TRAINING_LOSS = "train/loss"
 """The mean training loss since the row before."""
 TOKENS, SECONDS = "train/tokens", "train/seconds"
 """Axes for curves, at every step that has rows: tokens trained on until then, and seconds of training."""
+UTILISATION = "train/mfu"
+"""Model FLOPs utilisation: the model's operations over those that the devices could do at their peak."""
 COLUMNS = ["step", "metric", "value"]
 _DIGITS = 18
 """The most digits of a step: more do not fit into 64 bits."""

@@ -9,6 +9,7 @@ from typing import Any
 from swapformer.errors import UsageError, suggest
 from swapformer.interface import MAIN
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
+from swapformer.results.history import UTILISATION
 from swapformer.results.moments import moment_text, moments_of, split_moment
 from swapformer.study.comparison import Matching, combinations
 from swapformer.study.config import overrides as texts
@@ -264,10 +265,10 @@ def _check_metrics(plan: Plan) -> None:
                     f"the metric {metric} is measured {moment_text(moment)}, when no probe of the study looks; put "
                     f"probes.NAME.at=[{moment}, …] into its `overrides`"
                 )
-        elif split not in ("val", "test"):
+        elif split not in ("val", "test") and metric != UTILISATION:
             raise UsageError(
-                f"a metric begins with val/, test/ or probe/, but {metric!r} does not; other metrics are measured: put "
-                "measure=… into the study's `overrides`"
+                f"a metric begins with val/, test/ or probe/, or is {UTILISATION}, but {metric!r} is none of these; "
+                "others are measured: put measure=… into the study's `overrides`"
             )
 
 

@@ -11,19 +11,15 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from math import prod
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.errors import UsageError
-from swapformer.interface import MAIN, Interface, Readout
+from swapformer.interface import Interface, Readout
 from swapformer.model.attention.common import cached_positions
 from swapformer.model.layers import origin_of
 from swapformer.model.plan import ModelPlan
@@ -35,8 +31,7 @@ from swapformer.study.config.pairs import attended_pairs
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, encoder_node, factory, rebuild_task
 from swapformer.training.inputs import total_loss
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+from swapformer.training.operations import DTYPES, batch_cost, built
 
 TASKS: dict[str, Task] = {}
 """The tasks that were built, by `task_key`."""
@@ -87,7 +82,7 @@ def cost(config: Mapping[str, Any], what: Measure) -> int:
         return int(found["forward"] + found["backward"])
     if what == "pairs":
         return attended_pairs(config, task)
-    model, plan = _built(config, task.interface, "float32")
+    model, plan = built(config, task.interface, "float32")
     if what == "params":
         return count_parameters(model)["total"]
     kept = kept_bytes(plan, task.train_length, torch.float32) if model.stack.can_cache else None
@@ -168,7 +163,7 @@ def with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
 
 
 def _peak(config: Mapping[str, Any], task: Task, rows: int) -> int:
-    model, _ = _built(config, task.interface, "float32")
+    model, _ = built(config, task.interface, "float32")
     for stack in stacks(model).values():
         stack.checkpointed = bool(config["trainer"]["gradient_checkpointing"])
     low = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(str(config["trainer"]["precision"]))
@@ -229,7 +224,7 @@ class _LiveBytes(TorchDispatchMode):
 
 def shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter, tied ones once, by name."""
-    model, _ = _built(config, task_of(config).interface, "float32")
+    model, _ = built(config, task_of(config).interface, "float32")
     return {name: tuple(held.shape) for name, held in model.named_parameters()}
 
 
@@ -251,7 +246,7 @@ def measure(
         UsageError: for a length beyond the table of a position encoding or an attention, and for parts whose work
             depends on the data or a device.
     """
-    model, plan = _built(config, asked, dtype)
+    model, plan = built(config, asked, dtype)
     for stack in stacks(model).values():
         stack.checkpointed = checkpointed
     with torch.device("meta"):
@@ -265,7 +260,7 @@ def measure(
             )
     try:
         costs = [
-            _batch_cost(model, model.example(batch, length, "meta"), length, one and batch * one)
+            batch_cost(model, model.example(batch, length, "meta"), length, one and batch * one)
             for length in lengths
             for one in [kept_bytes(plan, length, DTYPES[dtype]) if model.stack.can_cache else None]
         ]
@@ -291,14 +286,6 @@ def _uncounted(error: Exception) -> UsageError:
     )
 
 
-def _built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tuple[Topology, ModelPlan]:
-    """The model on the meta device, and its plan."""
-    with torch.device("meta"):
-        plan = build_plan(config, asked)
-        model: Topology = factory(config["model"]["topology"])(plan).to("meta", DTYPES[dtype])
-    return model, plan
-
-
 def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
     """Bytes that generation keeps of one sequence of `length` tokens; None where all is computed again.
 
@@ -317,58 +304,3 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
             if plan.encoder:
                 total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
     return total
-
-
-def _batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: int | None) -> dict[str, int | None]:
-    """The operations and bytes of one training batch [batch, length], whose arguments of a forward pass are `given`.
-
-    The model is on the meta device, in the precision that activations are counted in.
-
-    Returns:
-        length: tokens of a sequence.
-        forward, backward: floating-point operations of matrix products and triangular systems, a multiplication and an
-            addition counted as two; everything else (norms, softmax, activations) is left out, as is usual.
-        activations: bytes that the forward keeps for the backward, without the parameters.
-        kv_cache: bytes that generation keeps of `length` tokens, a recurrent state included; None for an attention
-            that has neither.
-    """
-    saved, counter = _SavedBytes(model), partial(FlopCounterMode, display=False, custom_mapping=_MORE_OPERATIONS)
-    with counter() as forward, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-        last: Tensor = model(*given)
-        total = torch.stack([last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]).sum()
-    with counter() as backward:
-        total.backward()  # type: ignore[no-untyped-call]
-    model.zero_grad()
-    return {
-        "length": length,
-        "forward": forward.get_total_flops(),
-        "backward": backward.get_total_flops(),
-        "activations": saved.bytes,
-        "kv_cache": kv_cache,
-    }
-
-
-def _triangular(system: Sequence[int], right: Sequence[int], *_: Any, **__: Any) -> int:
-    """Substitution: each of n unknowns of a right-hand side needs a product with those before it, n²/2 in all."""
-    return int(prod(right) * system[-1])
-
-
-_MORE_OPERATIONS = {torch.ops.aten.linalg_solve_triangular: _triangular}
-"""Operations that torch's own counter leaves out."""
-
-
-class _SavedBytes:
-    """Counts the bytes of distinct storages that the backward pass needs, without the parameters."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._seen: set[Any] = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-        self._alive: list[Tensor] = []  # a freed storage's address may be given to another
-        self.bytes = 0
-
-    def pack(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._seen:
-            self._seen.add(storage._cdata)
-            self._alive.append(tensor)
-            self.bytes += storage.nbytes()
-        return tensor

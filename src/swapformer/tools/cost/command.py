@@ -10,9 +10,10 @@ from typing import Any
 from swapformer.console import at_least
 from swapformer.errors import UsageError, quote
 from swapformer.study.config.compose import check, compose, task_of
-from swapformer.study.config.cost import DTYPES, measure
+from swapformer.study.config.cost import measure
 from swapformer.study.config.hydra_errors import explained
 from swapformer.tools.command_line import add_common, names_and_overrides
+from swapformer.training.operations import DTYPES
 
 OF_STUDY = ("measure", "again", "rounds", "warm_up", "steps", "force")
 OF_CONFIGURATION = ("lengths", "batch", "dtype")

@@ -1,0 +1,85 @@
+"""The share of a device's peak that a training reaches."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from swapformer.results.history import SECONDS, UTILISATION
+from swapformer.study.config.compose import compose, flops_of_a_step
+from swapformer.training import callbacks
+from swapformer.training.assemble import build_task
+from swapformer.training.fit import fit
+from swapformer.training.operations import least_seconds, peak
+
+SMALL = ["task=copy", "model.d_model=16", "model.num_layers=1", "budget.steps=20", "eval.every=10", "log_every=5"]
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "tera"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16-mixed", 989.4),
+        ("NVIDIA H100 PCIe", "bf16-mixed", 756),
+        ("NVIDIA H100 NVL", "16-mixed", 835),
+        ("NVIDIA A100-SXM4-80GB", "bf16-true", 312),
+        ("NVIDIA A100-SXM4-80GB", "32-true", 19.5),
+        ("Tesla V100-SXM2-16GB", "16-mixed", 125),
+        ("NVIDIA L40S", "bf16-mixed", 362),
+        ("NVIDIA L4", "bf16-mixed", 121),
+        ("NVIDIA A100-SXM4-80GB", "64-true", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16-mixed", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16-mixed", None),
+        ("NVIDIA L40", "bf16-mixed", None),
+        ("NVIDIA A10G", "bf16-mixed", None),
+        ("", "32-true", None),
+    ],
+)
+def test_the_peak_is_that_of_the_device_s_whole_name(device: str, precision: str, tera: float | None) -> None:
+    assert peak(device, precision) == (pytest.approx(tera * 1e12) if tera else pytest.approx(math.nan, nan_ok=True))
+
+
+def test_float32_counts_as_tf32_where_torch_may_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert peak("NVIDIA A100-SXM4-80GB", "32-true") == pytest.approx(156e12)
+
+
+def test_a_step_at_the_peak_takes_its_operations_over_what_all_devices_do() -> None:
+    config = compose([*SMALL, "trainer=gpu", "trainer.devices=4", "trainer.strategy=ddp"])
+    task = build_task(config)
+    rows = task.train_batch(config["data_seed"], 0).inputs.shape[0]
+    found = least_seconds(config, task, rows, "NVIDIA A100-SXM4-80GB")
+    assert found == pytest.approx(
+        flops_of_a_step(config) / (4 * peak("NVIDIA A100", str(config["trainer"]["precision"])))
+    )
+
+
+def test_experts_whose_work_depends_on_the_data_have_no_utilisation() -> None:
+    config = compose([*SMALL, "model/ffn=moe"])
+    assert math.isnan(least_seconds(config, build_task(config), 8, "NVIDIA A100-SXM4-80GB"))
+
+
+def test_history_and_record_hold_operations_over_seconds_and_peak(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the definition, from the steps and the seconds that the history holds itself."""
+    monkeypatch.setattr(callbacks, "device_name", lambda device: "Tesla T4")
+    config = compose(SMALL)
+    outcome = fit(config, tmp_path)
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        rows = {(int(row["step"]), row["name"]): float(row["value"]) for row in csv.DictReader(file)}
+    seconds = {0: 0.0, **{step: value for (step, name), value in rows.items() if name == SECONDS}}
+    one = flops_of_a_step(config) / 8.1e12
+    for before, step in zip((0, 5, 10, 15), (5, 10, 15, 20), strict=True):
+        assert rows[step, UTILISATION] == pytest.approx(5 * one / (seconds[step] - seconds[before]), rel=0.01)
+    assert outcome.metrics[UTILISATION] == pytest.approx(20 * one / seconds[20], rel=0.2)
+    assert outcome.directions[UTILISATION] == "higher"
+
+
+def test_a_processor_without_a_peak_has_none(tmp_path: Path) -> None:
+    outcome = fit(compose([*SMALL, "budget.steps=5", "eval.every=5"]), tmp_path)
+    assert UTILISATION not in outcome.metrics
+    assert UTILISATION not in (tmp_path / "metrics.csv").read_text()
