@@ -123,11 +123,14 @@ def test_a_setting_of_gpus_is_refused_for_trials_that_use_none(tmp_path: Path, s
 
 
 def test_partitions_of_a_gpu_count_each_and_a_machine_without_a_driver_has_none(
-    driver: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, driver: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.write_text(PARTITIONED)
     first = ["MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d"]
     assert visible_gpus() == [*first, "1"]
+    with pytest.raises(UsageError, match=r"trainer.devices=2 needs whole GPUs, .*\(MIG\), but there are MIG-c7384736"):
+        make_slots([on_gpus(tmp_path, devices=2)])
+    assert devices([on_gpus(tmp_path)]) == [*first, "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
     assert visible_gpus() == []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")

@@ -100,6 +100,11 @@ def _device_groups(trainers: Sequence[Mapping[str, Any]], gpus: Sequence[int | s
     """The devices of each slot as CUDA_VISIBLE_DEVICES spells them; empty when no GPU is found."""
     names = chosen_gpus(gpus)
     size = max(map(_devices, trainers), default=1)
+    if size > 1 and any(name.startswith("MIG-") for name in names):
+        raise UsageError(
+            f"trainer.devices={size} needs whole GPUs, since CUDA shows a process only one part of a partitioned one "
+            f"(MIG), but there are {', '.join(names)}; choose others with hydra.launcher.gpus, or use trainer.devices=1"
+        )
     if names and size > len(names):
         raise UsageError(f"trainer.devices={size} needs {size} GPUs, but there are {len(names)}: {', '.join(names)}")
     return [",".join(names[start : start + size]) for start in range(0, len(names) - size + 1, size)]
