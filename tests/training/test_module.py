@@ -1,4 +1,4 @@
-"""Auxiliary losses act on the gradient, whatever the cuts of a batch, and stay out of what is recorded."""
+"""The loss of a step. Auxiliary losses act on the gradient, whatever the cuts of a batch, and are not recorded."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from swapformer.interface import Readout
 from swapformer.study.config.compose import compose
-from swapformer.task.base import Batch
+from swapformer.task.base import IGNORE, Batch
+from swapformer.training import inputs
 from swapformer.training.assemble import build_model, build_task
 from swapformer.training.fit import fit
-from swapformer.training.inputs import tokens_of
+from swapformer.training.inputs import tokens_of, total_loss
 from swapformer.training.module import TrialModule
 
 TINY = [
@@ -86,3 +89,36 @@ def test_a_pattern_whose_saving_a_gpu_does_not_take_is_in_the_notes() -> None:
             on = {**config, "trainer": {**config["trainer"], "accelerator": accelerator}}
             notes = TrialModule(build_model(config, task.interface), task, on).notes
             assert len(notes) == expected, notes
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("most", [2**24, 5 * 97], ids=["whole", "in parts"])
+def test_cross_entropy_of_16_bit_logits_is_that_of_float32_ones(
+    dtype: torch.dtype, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With targets that count for nothing, and a loss that is scaled so that float16 holds small gradients."""
+    monkeypatch.setattr(inputs, "MOST_LOGITS", most)
+    torch.manual_seed(0)
+    targets = torch.randint(97, (4, 13))
+    targets[:, ::5] = IGNORE
+    logits = (4 * torch.randn(4, 13, 97)).to(dtype)
+    readout, found = Readout(97), []
+    for x in (logits, logits.float()):
+        x.requires_grad_()
+        loss = total_loss(readout, x, targets)
+        (loss * 1024).backward()  # type: ignore[no-untyped-call]
+        assert loss.dtype == torch.float32 and x.grad is not None
+        found.append((loss.detach(), x.grad.to(dtype)))
+    (loss, grad), (of_float32, grad_of_float32) = found
+    assert torch.allclose(loss, of_float32, rtol=1e-6)
+    assert torch.allclose(grad, grad_of_float32, rtol=torch.finfo(dtype).eps, atol=0.0)
+    assert not grad[:, ::5].any()
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler does
+def test_cross_entropy_in_parts_is_one_graph_to_the_compiler() -> None:
+    def loss(x: Tensor) -> Tensor:
+        return total_loss(Readout(11), x, torch.arange(10).view(2, 5))
+
+    x = torch.randn(2, 5, 11, dtype=torch.bfloat16)
+    assert torch.equal(torch.compile(loss, backend="eager", fullgraph=True)(x), loss(x))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from swapformer.interface import Readout
@@ -46,11 +48,56 @@ def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
         answer: logits or values, [B, T, size] or [B, size].
         targets: [B, T] or [B] for symbols and classes; shaped as the answer for values.
     """
+    if readout.kind != "values" and answer.element_size() < 4:
+        total: Tensor = CrossEntropyInParts.apply(answer.flatten(0, -2), targets.flatten())  # type: ignore[no-untyped-call]
+        return total
     answer = widen(answer)
     if readout.kind == "values":
         there = target_mask(targets)
         return (answer - torch.where(there, targets, 0.0).to(answer.dtype)).square().masked_fill(~there, 0.0).sum()
     return functional.cross_entropy(answer.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="sum")
+
+
+class CrossEntropyInParts(torch.autograd.Function):
+    """Cross-entropy of 16-bit logits [N, V], summed over targets, without all of them in float32 at a time.
+
+    With l = log Σ_v e^(x_v) of a row the loss is l − x_t, and its gradient e^(x − l) − 1[v = t]. Kept for the backward
+    pass are the logits as they are and l; what is computed in float32 are parts of rows, one after another.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        there = targets != IGNORE
+        targets = targets.masked_fill(~there, 0)
+        sums, total = [], logits.new_zeros((), dtype=torch.float32)
+        for rows, asked, counted in _parts(logits, targets, there):
+            part = rows.float()
+            sums.append(part.logsumexp(dim=-1))
+            losses = sums[-1] - part.gather(-1, asked[:, None])[:, 0]
+            total = total + losses.masked_fill(~counted, 0.0).sum()
+        ctx.save_for_backward(logits, targets, there, torch.cat(sums))
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        logits, targets, there, sums = ctx.saved_tensors
+        found = torch.empty_like(logits)
+        for rows, asked, counted, of, out in _parts(logits, targets, there, sums, found):
+            part = (rows.float() - of[:, None]).exp()
+            part.scatter_(-1, asked[:, None], part.gather(-1, asked[:, None]) - 1)
+            out.copy_(part * (grad * counted)[:, None])
+        return found, None
+
+
+MOST_LOGITS = 2**24
+"""Logits that are computed with in float32 at a time."""
+
+
+def _parts(logits: Tensor, *more: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Rows of the logits and of what belongs to them, few at a time."""
+    size = max(1, MOST_LOGITS // logits.shape[-1])
+    return zip(*(torch.split(each, size) for each in (logits, *more)), strict=True)
 
 
 def task_losses(task: Task, answers: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
