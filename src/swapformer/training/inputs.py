@@ -61,32 +61,30 @@ def total_loss(readout: Readout, answer: Tensor, targets: Tensor) -> Tensor:
 class CrossEntropyInParts(torch.autograd.Function):
     """Cross-entropy of 16-bit logits [N, V], summed over targets, without all of them in float32 at a time.
 
-    With l = log Σ_v e^(x_v) of a row the loss is l − x_t, and its gradient e^(x − l) − 1[v = t]. Kept for the backward
-    pass are the logits as they are and l; what is computed in float32 are parts of rows, one after another.
+    Kept for the backward pass are the logits as they are, whose gradient is softmax(x) − 1[v = t]. Rows are computed in
+    float32, a part after another.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
         there = targets != IGNORE
-        targets = targets.masked_fill(~there, 0)
-        sums, total = [], logits.new_zeros((), dtype=torch.float32)
+        targets = targets.masked_fill(~there, 0)[:, None]
+        total = logits.new_zeros((), dtype=torch.float32)
         for rows, asked, counted in _parts(logits, targets, there):
-            part = rows.float()
-            sums.append(part.logsumexp(dim=-1))
-            losses = sums[-1] - part.gather(-1, asked[:, None])[:, 0]
-            total = total + losses.masked_fill(~counted, 0.0).sum()
-        ctx.save_for_backward(logits, targets, there, torch.cat(sums))
+            known = torch.log_softmax(rows, dim=-1, dtype=torch.float32).gather(-1, asked)[:, 0]
+            total = total - known.masked_fill(~counted, 0.0).sum()
+        ctx.save_for_backward(logits, targets, there)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        logits, targets, there, sums = ctx.saved_tensors
+        logits, targets, there = ctx.saved_tensors
         found = torch.empty_like(logits)
-        for rows, asked, counted, of, out in _parts(logits, targets, there, sums, found):
-            part = (rows.float() - of[:, None]).exp()
-            part.scatter_(-1, asked[:, None], part.gather(-1, asked[:, None]) - 1)
-            out.copy_(part * (grad * counted)[:, None])
+        for rows, asked, counted, out in _parts(logits, targets, there, found):
+            part = torch.softmax(rows, dim=-1, dtype=torch.float32)
+            part.scatter_(-1, asked, part.gather(-1, asked) - 1)
+            torch.mul(part, (grad * counted)[:, None], out=out)
         return found, None
 
 
