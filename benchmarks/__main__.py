@@ -91,6 +91,13 @@ BENCHMARKS: Mapping[str, _Benchmark] = {
             "--steps": _count(600, "optimiser steps of each measurement"),
         },
     ),
+    "traffic": _Benchmark(
+        "launches and bytes of a step of 124 M parameters, counted, and the least time that a device needs for them",
+        "benchmarks.traffic:bounds",
+        {"--device": {"choices": ("A100", "H100", "H200"), "default": "H100", "help": "default H100"}},
+        rounds=None,
+        timed=False,
+    ),
     "corpus": _Benchmark(
         "speed and memory of tokenising a generated text",
         "benchmarks.corpus:costs",

@@ -42,7 +42,7 @@ class Ratio:
 
 def _target_text(target: str | None, met: bool | None) -> str:
     """The end of a line: the target, and whether it was met."""
-    return "" if target is None else f"; asked: {target}: {'met' if met else 'missed'}"
+    return "" if not target else f"; asked: {target}: {'met' if met else 'missed'}"
 
 
 def timed(act: Act, settle: Act | None = None, *, seconds: float = 0.05) -> float:

@@ -80,7 +80,7 @@ ROOMS = {
     "hydra_plugins": {"errors", "tools", "train", "study", "results", "mirror", "ranges"},
     "benchmarks": {
         *("cli", "tools", "study", "report", "mirror", "results", "training", "model", "task"),
-        *("catalogue", "console", "errors", "exercises", "paths", "targets", "yaml_reader"),
+        *("catalogue", "console", "errors", "exercises", "interface", "paths", "targets", "yaml_reader"),
     },
 }
 """What each room may import of swapformer beside itself: from left to right, and never back.

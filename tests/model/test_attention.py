@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from configs import small
-from swapformer.model.attention import MultiHead
+from swapformer.model.attention import MultiHead, multihead
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.model.ffn import dense
 from swapformer.model.kernel import SDPA, Auto, Kernel, Reference
 from swapformer.model.normaliser import Softmax
 from swapformer.model.pattern import Causal, Full, Pattern, Window
@@ -42,6 +43,23 @@ def attention(
         for parameter in part.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     return part
+
+
+@pytest.mark.parametrize("settings", [[], ["model/attention=gqa"], ["model/ffn=glu"]], ids=str)
+def test_an_input_that_autocast_casts_once_gives_the_bits_of_one_cast_for_each_product(
+    settings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, ids = build_model(small(["model/position=rope", *settings]), 11), torch.randint(11, (2, 12))
+
+    def logits() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            out: Tensor = model(ids, Tokens.of(12))
+        return out
+
+    once = logits()
+    for module in (multihead, dense):
+        monkeypatch.setattr(module, "lowered", lambda x: x)
+    assert torch.equal(logits(), once)
 
 
 def by_loop(part: MultiHead, x: Tensor, groups: int) -> Tensor:

@@ -46,6 +46,26 @@ class TestRotary:
             expected[second] = x[second] * math.cos(angle) + x[first] * math.sin(angle)
         assert torch.allclose(turn(x, place, interleaved=interleaved), expected, atol=1e-12)
 
+    @pytest.mark.parametrize("fraction", [1.0, 0.5])
+    @pytest.mark.parametrize("interleaved", [False, True])
+    def test_numbers_of_16_bits_turn_as_those_of_64_and_their_gradient_turns_back(
+        self, interleaved: bool, fraction: float
+    ) -> None:
+        """To two roundings, of the table and of the product; held to the definition in float64."""
+        settings = {**ROTARY, "interleaved": interleaved, "fraction": fraction}
+        part, tokens = Rotary(dims(), **settings), Tokens.of(7, start=3)
+        torch.manual_seed(0)
+        low = torch.randn(2, 4, 7, 8).bfloat16().requires_grad_()
+        high = low.detach().double().requires_grad_()
+        weights = torch.randn(2, 4, 7, 8).bfloat16()
+        turned = [part.rotate(x, x, Context(tokens, tokens))[0] for x in (low, high)]
+        for out in turned:
+            out.backward(weights.to(out.dtype))
+        assert turned[0].dtype == torch.bfloat16 and low.grad is not None and high.grad is not None
+        for mine, exact in ((turned[0], turned[1]), (low.grad, high.grad)):
+            assert (mine.double() - exact).abs().max() < 0.03
+        assert torch.equal(low[..., 4:], turned[0][..., 4:]) == (fraction == 0.5)
+
     def test_values_and_the_stream_never_turn(self) -> None:
         """Su et al. 2021, section 3.2: alone in a row a place gets its own value, wherever it stands."""
         model, ids = build_model(small(["model/position=rope"]), 11).double(), torch.tensor([[3]])

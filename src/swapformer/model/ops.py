@@ -89,6 +89,14 @@ def _by_group(x_BHQX: Tensor, groups: int) -> Tensor:
     return x_BHQX.reshape(x_BHQX.shape[0], groups, -1, x_BHQX.shape[3])
 
 
+def lowered(x: Tensor) -> Tensor:
+    """x as autocast gives it to products of matrices: cast once where several products read it."""
+    kind = x.device.type
+    if x.dtype != torch.float32 or not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return x
+    return x.to(torch.get_autocast_dtype(kind))
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """A context in which no operation is cast; a device without autocast, such as meta, never casts."""
     if not torch.amp.is_autocast_available(device.type):

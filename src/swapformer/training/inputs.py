@@ -68,27 +68,24 @@ class CrossEntropyInParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
         there = targets != IGNORE
-        targets = targets.masked_fill(~there, 0)[:, None]
-        total = logits.new_zeros((), dtype=torch.float32)
-        for rows, asked, counted in _parts(logits, targets, there):
-            known = torch.log_softmax(rows, dim=-1, dtype=torch.float32).gather(-1, asked)[:, 0]
-            total = total - known.masked_fill(~counted, 0.0).sum()
-        ctx.save_for_backward(logits, targets, there)
-        return total
+        asked = targets.masked_fill(~there, 0)[:, None]
+        parts = [torch.log_softmax(x, -1, dtype=torch.float32).gather(-1, of) for x, of in _parts(logits, asked)]
+        known = torch.cat(parts)
+        ctx.save_for_backward(logits, asked, there, known)
+        return -torch.where(there, known[:, 0], 0.0).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        logits, targets, there = ctx.saved_tensors
-        found = torch.empty_like(logits)
-        for rows, asked, counted, out in _parts(logits, targets, there, found):
-            part = torch.softmax(rows, dim=-1, dtype=torch.float32)
-            part.scatter_(-1, asked, part.gather(-1, asked) - 1)
-            torch.mul(part, (grad * counted)[:, None], out=out)
+        logits, asked, there, known = ctx.saved_tensors
+        found, scale = torch.empty_like(logits), (grad * there)[:, None]
+        for rows, times, out in _parts(logits, scale, found):
+            torch.mul(torch.softmax(rows, -1, dtype=torch.float32), times, out=out)
+        found.scatter_(-1, asked, (known.expm1() * scale).to(found.dtype))
         return found, None
 
 
-MOST_LOGITS = 2**24
+MOST_LOGITS = 2**27
 """Logits that are computed with in float32 at a time."""
 
 

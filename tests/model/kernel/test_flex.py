@@ -76,7 +76,6 @@ def test_beyond_the_lengths_that_torch_compiles_it_says_so_in_place_of_another_k
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On CUDA torch would go on unfused without a word; here its compiler runs without a backend."""
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
     kernel, real = Flex(DIMS), torch.compile
     monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend="eager", **options))
     monkeypatch.setattr("swapformer.model.kernel.flex.flex_attention", kernel._fused)
@@ -86,10 +85,11 @@ def test_beyond_the_lengths_that_torch_compiles_it_says_so_in_place_of_another_k
         tokens, given = Tokens.of(length), [torch.ones(1, 2, length, 16) for _ in range(3)]
         kernel(*given, plan, Position(DIMS), Context(tokens, tokens, torch.float32), 0.0)
 
-    for length in (128, 140):
-        attend(length)
-    with pytest.raises(ValueError, match="kernel flex is compiled once for each length, and torch stops at 2"):
-        attend(150)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for length in (128, 140):
+            attend(length)
+        with pytest.raises(ValueError, match="kernel flex is compiled once for each length, and torch stops at 2"):
+            attend(150)
 
 
 @pytest.mark.cuda

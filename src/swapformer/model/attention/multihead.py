@@ -23,6 +23,7 @@ from swapformer.model.dims import Dims
 from swapformer.model.extension import Extension
 from swapformer.model.kernel import AttentionPlan, Kernel, Reference
 from swapformer.model.normaliser import Normaliser
+from swapformer.model.ops import lowered
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.qk_norm import QKNorm
@@ -116,7 +117,8 @@ class MultiHead(Attention):
 
         The context is that of q and k: of the keys in a cache, those out of the pattern's reach are left out.
         """
-        read = x if memory is None else memory
+        x = lowered(x)
+        read = x if memory is None else lowered(memory)
         projected = self.query(x), self.key(read), self.value(read)
         for part in self.extensions:
             projected = part.project(projected, context, crosses=memory is not None)

@@ -11,6 +11,7 @@ from swapformer.model.activation import Activation
 from swapformer.model.dims import Dims, require_positive
 from swapformer.model.ffn.base import FFN, HIDDEN, hidden_width
 from swapformer.model.layers import Linear, Role
+from swapformer.model.ops import lowered
 from swapformer.ranges import Count, Positive
 
 
@@ -87,6 +88,7 @@ class GLU(FFN):
         self.dropout = nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        x = lowered(x)
         gates = self.activation(self.tap("hook_pre", self.gate(x)))
         hidden = gates * self.tap("hook_pre_linear", self.up(x))
         return self.dropout(self.down(self.tap("hook_post", hidden)))
