@@ -182,10 +182,12 @@ def test_the_environment_class_is_device_torch_threads_and_determinism(store: St
     store.write_trial("a", 0, {"val/loss": 1.0})
     store.write_trial("a", 1, {"val/loss": 1.0}, environment=ENVIRONMENT | {"python": "3.14", "platform": "Mars"})
     store.write_trial("a", 2, {"val/loss": 1.0}, environment=ENVIRONMENT | {"threads": 2})
+    store.write_trial("b", 0, {"val/loss": 1.0}, environment=ENVIRONMENT | {"tf32": True})
     store.write_manifest()
-    first, same, other = read(store.study, store.runs).cells["environment"][:3]
+    first, same, other, coarse = read(store.study, store.runs).cells["environment"][:4]
     assert first == same == "cpu · torch 2.13.0 · 1 thread · deterministic"
     assert other == "cpu · torch 2.13.0 · 2 threads · deterministic"
+    assert coarse == f"{first} · TF32"
 
 
 def test_losses_are_known_to_the_last_digit_and_a_loss_of_0_by_those_before_it(store: Store) -> None:

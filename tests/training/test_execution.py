@@ -180,6 +180,7 @@ REFUSED = {
     "trainer.strategy=ddp": "trainer.devices=1; raise it, or use null",
     "trainer.strategy=dp": "must be one of null, ddp, fsdp",
     "trainer.precision=16-mixed": "no fp16 autocast for training on the CPU",
+    "trainer.tf32=true": "would do nothing",
     "trainer.compile=1": "`trainer.compile` must be true or false",
     "trainer.devices=3 trainer.strategy=ddp trainer.accumulate_grad_batches=3": "3 parts for trainer.devices=3",
     "trainer.devices=2 trainer.strategy=ddp model/norm=batchnorm model/pattern=full allow=[future]": "over the whole",

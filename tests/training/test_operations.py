@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from swapformer.results.history import SECONDS, UTILISATION
-from swapformer.study.config.compose import compose, flops_of_a_step
+from swapformer.study.config.compose import compose, environment_class, flops_of_a_step
 from swapformer.training import callbacks
 from swapformer.training.assemble import build_task
 from swapformer.training.fit import fit
@@ -45,6 +45,23 @@ def test_the_peak_is_that_of_the_device_s_whole_name(device: str, precision: str
 def test_float32_counts_as_tf32_where_torch_may_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
     assert peak("NVIDIA A100-SXM4-80GB", "32-true") == pytest.approx(156e12)
+
+
+@pytest.mark.parametrize(("tf32", "precision"), [(True, "high"), (False, "highest")])
+def test_a_training_says_whether_torch_may_use_tf32(tf32: bool, precision: str, tmp_path: Path) -> None:
+    config = compose([*SMALL, "budget.steps=1", "eval.every=1", "schedule.warmup_steps=0"])
+    try:
+        fit({**config, "trainer": {**config["trainer"], "tf32": tf32}}, tmp_path)
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_trials_with_and_without_tf32_are_of_two_environment_classes() -> None:
+    with_it, without = (
+        environment_class(compose([*SMALL, "trainer=gpu", *more])) for more in (["trainer.tf32=true"], [])
+    )
+    assert with_it == {**without, "tf32": True}
 
 
 def test_a_step_at_the_peak_takes_its_operations_over_what_all_devices_do() -> None:

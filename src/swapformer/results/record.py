@@ -111,6 +111,7 @@ class Record:
             f"{several}{known.get('device', '?')}{gpu}{shared} · torch {known.get('torch', '?')} · "
             f"{threads} thread{'' if threads == 1 else 's'} · "
             f"{'deterministic' if known.get('deterministic') else 'not deterministic'}"
+            f"{' · TF32' if known.get('tf32') else ''}"
             f"{' · ' + str(known['hardware']) if 'hardware' in known else ''}"
         )
 

@@ -117,6 +117,7 @@ _ERRORS: dict[str, type[Exception]] = {"usage": UsageError, "corrupt": CorruptCh
 def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), final: bool = True) -> Outcome:
     """Train in this process: the whole trial, or one rank's part of it under torchrun."""
     torch.set_num_threads(config["trainer"]["threads"])
+    torch.set_float32_matmul_precision("high" if config["trainer"].get("tf32") else "highest")
     # Memory that is overwritten need not be filled before.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     ranks = Ranks() if config["trainer"]["devices"] == 1 else Ranks.from_environment()

@@ -42,7 +42,7 @@ def test_what_only_watches_is_not_part_of_a_trials_id_and_the_rest_is() -> None:
     for given in ("trainer.profiler=simple", "trainer.detect_anomaly=true"):
         assert given.partition("=")[0].rpartition(".")[2] in WATCHING
         assert trial_id(compose(["task=copy", given])) == plain
-    for given in ("trainer.gradient_clip_algorithm=value", "trainer.gradient_clip_val=0.5"):
+    for given in ("trainer.gradient_clip_algorithm=value", "trainer.gradient_clip_val=0.5", "trainer.tf32=true"):
         assert trial_id(compose(["task=copy", given])) != plain
 
 

@@ -39,6 +39,7 @@ NEUTRAL: Mapping[str, Any] = {
     "measure": {},
     "callbacks": {},
     "trainer.gradient_clip_algorithm": "norm",
+    "trainer.tf32": False,
     "optim.scaling": "none",
     "optim.base": None,
     "trainer.fold": None,
@@ -115,6 +116,7 @@ def environment_class(config: Mapping[str, Any]) -> Config:
         "torch": version("torch"),
         "threads": trainer["threads"],
         "deterministic": trainer["deterministic"],
+        **({"tf32": True} if trainer.get("tf32") else {}),
         **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
         **({"hardware": _hardware(trainer["accelerator"])} if is_timed(config) else {}),
     }

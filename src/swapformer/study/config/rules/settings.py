@@ -32,7 +32,7 @@ TYPES: dict[str, Any] = {
     "trainer.devices": Annotated[int, Within("[1, 4096]")],
     "trainer.accumulate_grad_batches": Count,
     "trainer.gradient_clip_val": NonNegative,
-    **dict.fromkeys(("trainer.deterministic", "trainer.gradient_checkpointing", "trainer.detect_anomaly"), bool),
+    **{f"trainer.{name}": bool for name in ("deterministic", "tf32", "gradient_checkpointing", "detect_anomaly")},
     "trainer.compile": bool | Literal["reduce-overhead", "max-autotune"],
     "optim.lr": Positive,
     "optim.betas": tuple[Momentum, Momentum],
@@ -68,7 +68,7 @@ KEYS = {
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
-                "threads", "profiler", "detect_anomaly"),
+                "threads", "profiler", "detect_anomaly", "tf32"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 

@@ -32,6 +32,8 @@ def settings(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"`trainer.{key}` must be one of {words}, but it is {trainer[key]!r}."
     if trainer["precision"] == "16-mixed" and trainer["accelerator"] == "cpu":
         yield "torch has no fp16 autocast for training on the CPU; use trainer.precision=bf16-mixed, or trainer=gpu."
+    if trainer.get("tf32") and trainer["accelerator"] == "cpu":
+        yield "a CPU has no TensorFloat-32, so trainer.tf32=true would do nothing; use trainer=gpu, or leave it out."
     if trainer["precision"] == "16-mixed" and optim.get("fused"):
         yield "a fused optimiser cannot unscale fp16 gradients before they are clipped; set optim.fused=false."
     yield from _devices(trainer, optim["_target_"], config["task"].get("batch_size"))
