@@ -47,7 +47,7 @@ SHARED += ["schedule.warmup_steps=0"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a study in it that has been run once."""
     place = tmp_path_factory.mktemp("cli")
     (place / "positions.yaml").write_text(STUDY)
@@ -59,9 +59,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's own copy of it, in which the test is."""
+    place = tmp_path / "cli"
+    shutil.copytree(prepared, place)
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "argv", ["swapformer"])
+    return place
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> Any:
