@@ -11,7 +11,7 @@ import torch
 
 from swapformer.results.history import SECONDS, UTILISATION
 from swapformer.study.config.compose import compose, environment_class, flops_of_a_step
-from swapformer.training import callbacks
+from swapformer.training import callbacks, operations
 from swapformer.training.assemble import build_task
 from swapformer.training.fit import fit
 from swapformer.training.operations import least_seconds, peak
@@ -76,6 +76,15 @@ def test_a_step_at_the_peak_takes_its_operations_over_what_all_devices_do() -> N
 
 def test_experts_whose_work_depends_on_the_data_have_no_utilisation() -> None:
     config = compose([*SMALL, "model/ffn=moe"])
+    assert math.isnan(least_seconds(config, build_task(config), 8, "NVIDIA A100-SXM4-80GB"))
+
+
+def test_a_part_that_does_not_count_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise AttributeError("a part of the user's own")
+
+    config = compose(SMALL)
+    monkeypatch.setattr(operations, "built", fails)
     assert math.isnan(least_seconds(config, build_task(config), 8, "NVIDIA A100-SXM4-80GB"))
 
 
