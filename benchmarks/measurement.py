@@ -42,7 +42,7 @@ class Ratio:
 
 def _target_text(target: str | None, met: bool | None) -> str:
     """The end of a line: the target, and whether it was met."""
-    return "" if not target else f"; asked: {target}: {'met' if met else 'missed'}"
+    return "" if target is None else f"; asked: {target}: {'met' if met else 'missed'}"
 
 
 def timed(act: Act, settle: Act | None = None, *, seconds: float = 0.05) -> float:
@@ -125,16 +125,17 @@ def growth(name: str, unit: str, measured: Mapping[int, float], most: float) -> 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number, `value` in `unit`, that is held against a target.
+    """A number, `value` in `unit`.
 
-    `name`: what was measured. `target`: the project's aim in words; `met`: whether it was reached.
+    `name`: what was measured. `target`: the project's aim in words, None where the number alone is of interest; `met`:
+    whether it was reached, None without a target.
     """
 
     name: str
     value: float
     unit: str
-    target: str
-    met: bool
+    target: str | None = None
+    met: bool | None = None
 
     def line(self) -> str:
         """One line for people."""

@@ -20,10 +20,10 @@ def test_a_row_that_is_chosen_is_all_that_a_gather_moves() -> None:
     table, at = torch.zeros(100, 8), torch.zeros(2, 1, dtype=torch.int64)
     with Traffic() as traffic:
         _ = table.gather(-1, at)
-    assert traffic.bytes <= 2 * at.numel() * at.element_size()
+    assert traffic.bytes == 2 * 2 * 4, "two numbers of four bytes, read and written"
 
 
 def test_a_step_moves_less_than_it_did_in_no_more_launches() -> None:
     found = list(bounds("H100"))
-    assert len(found) == 3 * len(BEFORE)
-    assert all(figure.met for figure in found), "\n".join(figure.line() for figure in found)
+    assert len(found) == 4 * len(BEFORE)
+    assert all(figure.met for figure in found if figure.target), "\n".join(figure.line() for figure in found)

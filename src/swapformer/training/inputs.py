@@ -29,6 +29,9 @@ def tokens_of(sequences: Sequences) -> Tokens:
     )
 
 
+MOST_LOGITS = 2**27
+"""Logits that are computed with in float32 at a time."""
+
 ModelInputs = tuple[Tensor, Tokens, Tensor | None, Tokens | None]
 """The arguments of a model's forward."""
 
@@ -83,10 +86,6 @@ class CrossEntropyInParts(torch.autograd.Function):
             torch.mul(torch.softmax(rows, -1, dtype=torch.float32), times, out=out)
         found.scatter_(-1, asked, (known.expm1() * scale).to(found.dtype))
         return found, None
-
-
-MOST_LOGITS = 2**27
-"""Logits that are computed with in float32 at a time."""
 
 
 def _parts(logits: Tensor, *more: Tensor) -> Iterator[tuple[Tensor, ...]]:

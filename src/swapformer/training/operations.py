@@ -1,5 +1,7 @@
-"""Operations and bytes of a training step, counted on the meta device, where tensors have shapes and no data, and the
-share of a device's peak that a training reaches."""
+"""What a training step computes and keeps, and how near it comes to the peak of its device.
+
+Operations and bytes are counted on the meta device, where tensors have shapes and no data.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Rotation:
 
 
 class _Turn(torch.autograd.Function):
-    """Turned pairs of 16-bit numbers, in three operations: rounded twice and not three times, and half of the bytes.
+    """Turned pairs of 16-bit numbers, in three operations, which round twice.
 
     The gradient is turned back.
     """
