@@ -23,7 +23,7 @@ from configs import every_part
 from import_graph import BESIDE, PACKAGE, ROOT, import_graph, imports, modules, room_of, tree
 from swapformer.model.taps import Tapped
 from swapformer.paths import conf_dir
-from swapformer.ranges import hints_of
+from swapformer.ranges import Declared, hints_of
 from swapformer.training.assemble import SLOTS
 
 STANDARD = frozenset(sys.stdlib_module_names)
@@ -421,7 +421,7 @@ class TestParts:
     def test_are_abstract_or_final(self, slot: str) -> None:
         """A part inherits from its slot's base and from nothing else of the slot."""
         base = base_of(slot)
-        above = {parent.__module__.split(".")[0] for parent in base.__bases__ if parent is not Tapped}
+        above = {parent.__module__.split(".")[0] for parent in base.__bases__ if parent not in (Declared, Tapped)}
         assert above <= {"torch", "abc", "builtins"}
         assert {part.__qualname__: part.__bases__ for part in classes(slot) if part.__bases__ != (base,)} == {}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 import yaml
@@ -14,6 +17,7 @@ from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.mirror.process import make_destination
 from swapformer.paths import conf_dir
+from swapformer.ranges import Declared, hints_of
 from swapformer.study.config.compose import check, compose
 from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import VARIABLE, find, require_known, targets
@@ -156,6 +160,31 @@ def test_every_option_of_conf_names_what_is_allowed(monkeypatch: pytest.MonkeyPa
     assert len(names) > 150
     for name in names:
         assert find(name).__name__ == name.rpartition(".")[2]
+
+
+def test_a_setting_outside_its_declared_range_is_refused_in_python_too() -> None:
+    """Each class of conf that is a part, a task, a source or a tokeniser: just outside an end of each interval."""
+    paths = [*(conf_dir() / "model").rglob("*.yaml"), *(conf_dir() / "task").rglob("*.yaml")]
+    made = {find(name) for path in paths for name in targets(yaml.safe_load(path.read_text("utf-8"))) if name != "???"}
+    refused = 0
+    for part in (one for one in made if inspect.isclass(one) and issubclass(one, Declared)):
+        for name, hint in hints_of(part).items():
+            for given in ["a word"] if hint is bool else _outside(hint):
+                with pytest.raises(UsageError, match=f"`{name}` must be"):
+                    part(**{name: given})
+                refused += 1
+    assert refused > 200
+
+
+def _outside(hint: Any) -> Iterator[float]:
+    """The numbers just outside the interval of a setting that is a number, whole where it is."""
+    for each in (hint, *get_args(hint)):
+        if get_origin(each) is Annotated and get_args(each)[0] in (int, float):
+            kind, interval = get_args(each)[0], get_args(each)[1].interval
+            low, high = map(float, interval[1:-1].split(","))
+            yield kind(low - (interval[0] == "["))
+            if math.isfinite(high):
+                yield kind(high + (interval[-1] == "]"))
 
 
 def test_a_class_stands_only_where_its_kind_is_wanted(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from swapformer.errors import UsageError, quote
 
@@ -58,6 +58,7 @@ Natural = Annotated[int, Within("[0, inf)")]
 Positive = Annotated[float, Within("(0, inf)")]
 NonNegative = Annotated[float, Within("[0, inf)")]
 Share = Annotated[float, Within("[0, 1]")]
+Proper = Annotated[float, Within("(0, 1)")]
 Fraction = Annotated[float, Within("(0, 1]")]
 Factor = Annotated[float, Within("[1, inf)")]
 Several = Annotated[int, Within("[2, inf)")]
@@ -69,11 +70,24 @@ def check(hint: Any, value: object, name: str) -> None:
         raise UsageError(complaint(hint, value, name))
 
 
-def check_settings(made: Callable[..., Any], settings: Mapping[str, Any], where: str) -> None:
+def check_settings(made: Callable[..., Any], settings: Mapping[str, Any], where: str = "") -> None:
     """Raise UsageError for the first setting that is not of the type which a class declares; `where` is its node."""
-    for name, hint in hints_of(made).items():
-        if name in settings:
-            check(hint, settings[name], f"{where}.{name}")
+    hints = hints_of(made)
+    for name, value in settings.items():
+        if name in hints:
+            check(hints[name], value, f"{where}.{name}" if where else name)
+
+
+class Declared:
+    """Base of parts, tasks and what they are made of: a keyword of the constructor is of the type that it declares.
+
+    Raises:
+        UsageError: for the first that is not, before the constructor runs.
+    """
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        check_settings(cls, settings)
+        return super().__new__(cls)
 
 
 def complaint(hint: Any, value: object, name: str) -> str:
@@ -139,7 +153,7 @@ def fits(hint: Any, value: object, largest: float = LARGEST) -> bool:
         kind = int if hint is int else int | float
         return isinstance(value, kind) and not isinstance(value, bool) and abs(value) <= largest
     if _is_list(origin or hint):
-        if not isinstance(value, list | tuple):
+        if not isinstance(value, Sequence) or isinstance(value, str):
             return False
         if (origin or hint) is tuple and arguments and arguments[-1] is not Ellipsis:
             return len(value) == len(arguments) and all(map(fits, arguments, value))

@@ -108,11 +108,6 @@ def test_statistics_in_bfloat16_are_taken_in_float32() -> None:
     assert torch.equal(part(x), part(x.float()).bfloat16())
 
 
-def test_a_momentum_outside_its_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`momentum` must be in \(0, 1\]"):
-        BatchNorm(DIMS, eps=1e-5, momentum=0.0, affine=True)
-
-
 def test_peri_norms_the_embeddings_too_and_post_has_no_final_norm() -> None:
     counts = {}
     for option in ("pre", "post", "sandwich", "inside", "peri"):

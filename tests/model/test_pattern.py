@@ -156,8 +156,6 @@ WRONG: list[tuple[Callable[[], Pattern], str]] = [
     (lambda: Seasonal(DIMS, period=0, ahead=1), "at least 1"),
     (lambda: Seasonal(DIMS, period=4, ahead=-1), "at least 0"),
     (lambda: TagLink(DIMS, query=[], key="turn"), "at least one tag"),
-    (lambda: TagLink(DIMS, query="turn", key="turn"), "at least one tag"),
-    (lambda: Distant(DIMS, nearest=1), "at least 2, but it is 1; 1 is model/pattern=causal"),
     (lambda: Fixed(DIMS, stride=4, summary=5), "between 1 and `stride`"),
     (lambda: Longformer(DIMS, before=1, places=[-1]), "at least 0"),
     (

@@ -90,11 +90,6 @@ def test_learned_factors_start_where_their_settings_say() -> None:
     assert Cosine(DIMS, start=10.0, eps=1e-6).scale.flatten().tolist() == [10.0] * 3  # type: ignore[union-attr]
 
 
-def test_a_cap_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="`cap` must be above 0, but it is 0"):
-        Softcap(DIMS, exponent=-0.5, cap=0.0)
-
-
 def heads() -> tuple[Tensor, Tensor, Tensor]:
     """q of three heads, k and v of one, of five places."""
     generator = torch.Generator().manual_seed(3)

@@ -55,10 +55,8 @@ def test_lengths_are_numbers_or_multiples_of_the_longest_trained() -> None:
     ("values", "message"),
     [
         (["2.5x"], "entries must be whole numbers, or multiples of the longest trained length such as 2x, but one is"),
-        (["0x"], "entries must be a whole number of at least 1, but is 0"),
-        ([0], "entries must be a whole number of at least 1, but is 0"),
-        ("2x", "must be a list of whole numbers or multiples, such as .* but is '2x'"),
-        (24, "must be a list of whole numbers or multiples"),
+        (["0x"], "entries must be at least 1, but is 0"),
+        ([0], "entries must be at least 1, but is 0"),
     ],
 )
 def test_other_lengths_are_refused(values: object, message: str) -> None:

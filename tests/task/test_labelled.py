@@ -235,12 +235,8 @@ def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path
         (Regression, {"value": "many"}, {}, r"the column 'value' must hold a number, but at .*line 8 it is 'many'"),
         (Regression, {"value": None}, {}, r"line 8 it is null"),
         (Regression, {"value": "nan"}, {}, r"line 8 it is 'nan'"),
-        (Regression, {}, {"values": "value"}, r"task.values must be a list of columns such as \[value\]"),
         (Regression, {}, {"values": []}, r"task.values must be a list of columns"),
         (SequenceToSequence, {"target": 3}, {}, r"the column 'target' must hold text, but at .*line 8 it is 3"),
-        (Classification, {}, {"block": 3}, "task.block must be a whole number of at least 4"),
-        (Classification, {}, {"label": None}, "task.label must name a column of the table, but is None"),
-        (Classification, {}, {"balanced": 1}, "task.balanced must be true or false"),
         (Classification, {}, {"split": [0.999, 0.0005, 0.0005]}, "the val split of .*rows.jsonl' must have rows"),
     ],
 )  # fmt: skip

@@ -72,13 +72,7 @@ def test_a_stride_of_a_whole_block_is_no_overlap(file: Path) -> None:
         assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
 
 
-@pytest.mark.parametrize(
-    ("stride", "message"),
-    [
-        (17, "task.stride must be at most the shortest block, 16, or tokens would be left out, but is 17; lower it"),
-        (0, "task.stride must be a whole number of at least 1, but is 0"),
-    ],
-)
-def test_a_stride_that_leaves_tokens_out_is_refused(file: Path, stride: int, message: str) -> None:
+def test_a_stride_that_leaves_tokens_out_is_refused(file: Path) -> None:
+    message = "task.stride must be at most the shortest block, 16, or tokens would be left out, but is 17; lower it"
     with pytest.raises(UsageError, match=message):
-        text(file, **SETTINGS, stride=stride)
+        text(file, **SETTINGS, stride=17)

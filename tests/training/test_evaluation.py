@@ -40,12 +40,11 @@ def test_no_tasks_batch_size_changes_what_is_evaluated(path: Path) -> None:
     assert evaluated(build(path, batch_size=5)) == evaluated(build(path, batch_size=7)) != {}
 
 
-def test_a_task_whose_batch_size_decides_what_is_evaluated_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_whose_batch_size_decides_what_is_evaluated_is_found_out() -> None:
     """The planted fault: evaluation in batches as large as those of training."""
     (path,) = (path for path in YAMLS if path.stem == "copy")
-    for module in ("synthetic", "text_task"):
-        monkeypatch.setattr(f"swapformer.task.{module}.evaluation_batch", lambda given, batch_size: batch_size)
-    assert evaluated(build(path, batch_size=5)) != evaluated(build(path, batch_size=7))
+    five, seven = (build(path, batch_size=size, eval_batch_size=size) for size in (5, 7))
+    assert evaluated(five) != evaluated(seven)
 
 
 TINY = [

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from swapformer.model.dims import Dims, require_between, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.ops import widen
-from swapformer.ranges import Natural, Positive, Share
+from swapformer.ranges import Declared, Natural, Positive, Share
 
 
-class Depth(nn.Module):
+class Depth(Declared, nn.Module):
     """Base of the slot: every token goes through all layers.
 
     Facts:
@@ -59,9 +59,6 @@ class EarlyExit(Depth):
                 f"`exits` of early_exit must be numbers of layers from 0 to {dims.num_layers - 1}, for the last of "
                 f"{dims.num_layers} layers is the end, but they are {list(exits)}."
             )
-        require_positive(loss=loss)
-        if threshold is not None:
-            require_between("[0, 1]", threshold=threshold)
         self.exits, self.loss, self.threshold = tuple(sorted(set(exits))), loss, threshold
 
     def confident(self, logits: Tensor) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""The sizes that every part is built from, range checks of its settings, and the legend of shape suffixes.
+"""The sizes that every part is built from, and the legend of shape suffixes.
 
 Tensor names carry their shape: `q_BHTE` has the axes B, H, T, E.
 
@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from swapformer.ranges import Count, Natural, Within, check, check_settings
 
 
 class Side(StrEnum):
@@ -49,13 +52,13 @@ class Dims:
         decoder_layers: layers of the decoder that reads an encoder; 0 where there is one stack only.
     """
 
-    d_model: int
-    num_layers: int
-    num_heads: int
-    head_dim: int
-    max_len: int
-    vocab_size: int
-    dropout: float = 0.0
+    d_model: Count
+    num_layers: Count
+    num_heads: Count
+    head_dim: Count
+    max_len: Count
+    vocab_size: Natural
+    dropout: Annotated[float, Within("[0, 1)")] = 0.0
     bias: bool = True
     layer: int = 0
     branch: int = 0
@@ -65,42 +68,7 @@ class Dims:
     decoder_layers: int = 0
 
     def __post_init__(self) -> None:
-        require_counts(d_model=self.d_model, num_layers=self.num_layers, num_heads=self.num_heads)
-        require_counts(head_dim=self.head_dim, max_len=self.max_len)
-        require_counts(0, vocab_size=self.vocab_size)
-        require_between("[0, 1)", dropout=self.dropout)
-        require_presence(bias=self.bias)
-
-
-def require_presence(**flags: object) -> None:
-    """Raise ValueError unless each flag is true or false: a word or a number would count as true."""
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"`{name}` must be true or false, but it is {value!r}.")
-
-
-def require_positive(**numbers: float) -> None:
-    """Raise ValueError unless each number is above zero."""
-    for name, value in numbers.items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-            raise ValueError(f"`{name}` must be above 0, but it is {value!r}.")
-
-
-def require_counts(least: int = 1, /, **numbers: int) -> None:
-    """Raise ValueError unless each number is a whole number of at least `least`."""
-    for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"`{name}` must be a whole number of at least {least}, but it is {value!r}.")
-
-
-def require_between(interval: str, /, **numbers: float) -> None:
-    """Raise ValueError unless each number is in an interval, such as "[0, 1)" for 0 ≤ number < 1."""
-    low, high = map(float, interval[1:-1].split(","))
-    for name, value in numbers.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        above = number and (low <= value if interval[0] == "[" else low < value)
-        if not above or not (value <= high if interval[-1] == "]" else value < high):
-            raise ValueError(f"`{name}` must be in {interval}, but it is {value!r}.")
+        check_settings(Dims, vars(self))
 
 
 def head_width(d_model: int, num_heads: int) -> int:
@@ -109,7 +77,7 @@ def head_width(d_model: int, num_heads: int) -> int:
     Raises:
         ValueError: if they cannot; set `model.head_dim` to choose the width freely.
     """
-    require_counts(num_heads=num_heads)
+    check(Count, num_heads, "num_heads")
     if d_model % num_heads:
         divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
         nearest = min(divisors, key=lambda n: (abs(n - num_heads), n))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from swapformer.model.cache import Cache
-from swapformer.model.dims import require_between, require_counts, require_positive
 from swapformer.model.ops import widen
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
+from swapformer.ranges import Count, Fraction, Positive, check_settings
 
 Choose = Callable[[Tensor], Tensor]
 """A rule of choice: logits [B, V] → symbols [B]."""
@@ -40,15 +40,12 @@ class Sampler:
     """
 
     generator: torch.Generator
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
+    temperature: Positive = 1.0
+    top_k: Count | None = None
+    top_p: Fraction = 1.0
 
     def __post_init__(self) -> None:
-        require_positive(temperature=self.temperature)
-        if self.top_k is not None:
-            require_counts(top_k=self.top_k)
-        require_between("(0, 1]", top_p=self.top_p)
+        check_settings(Sampler, vars(self))
 
     def __call__(self, logits: Tensor) -> Tensor:
         probabilities = self.probabilities(logits)

@@ -108,12 +108,7 @@ def convolution_filters(width: int, *channels: int) -> nn.ParameterList:
     """One filter [width, C] for each number of channels C, for `causal_convolution`; zero, so that it is the identity.
 
     Row s holds what the position s back adds; row 0 is the position itself.
-
-    Raises:
-        ValueError: if `width` is below 1.
     """
-    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
-        raise ValueError(f"`convolution` must be at least 1 position wide, but it is {width!r}; 1 sees only itself.")
     return nn.ParameterList(gain(width, count, start=0.0) for count in channels)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from swapformer.model.dims import Dims, require_presence
+from swapformer.model.dims import Dims
+from swapformer.ranges import Declared
 
 
-class Placement:
+class Placement(Declared):
     """Base of the slot: update = inside(f(before(x))), x ← after(write(x, update)).
 
     `embed` is a norm of the embeddings, `final` one of the stack's output; a norm that is false is left out.
@@ -22,5 +23,4 @@ class Placement:
     """
 
     def __init__(self, dims: Dims, *, embed: bool, before: bool, inside: bool, after: bool, final: bool) -> None:
-        require_presence(embed=embed, before=before, inside=inside, after=after, final=final)
         self.embed, self.before, self.inside, self.after, self.final = embed, before, inside, after, final

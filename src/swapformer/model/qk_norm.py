@@ -8,10 +8,10 @@ from torch.nn import functional
 from swapformer.model.dims import Dims
 from swapformer.model.layers import gain
 from swapformer.model.ops import widen
-from swapformer.ranges import Positive
+from swapformer.ranges import Declared, Positive
 
 
-class QKNorm(nn.Module):
+class QKNorm(Declared, nn.Module):
     """Base of the slot: queries [B, H, Q, E], keys and values [B, G, K, E] stay as they are."""
 
     def __init__(self, dims: Dims) -> None:

@@ -18,6 +18,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from swapformer.ranges import Declared
+
 Function = Callable[[Tensor], Tensor]
 """What takes the place of a value, with the same shape."""
 
@@ -33,7 +35,7 @@ class Watcher:
     replaces: bool
 
 
-class Tapped(nn.Module):
+class Tapped(Declared, nn.Module):
     """A module with places where it can be watched: it calls `tap` there with what it has computed.
 
     Unwatched, `tap` gives back its argument, so that a step dispatches the same operators in the same order as without.

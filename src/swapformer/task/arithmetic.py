@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -10,10 +11,11 @@ from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
+from swapformer.ranges import Count, Proper, Within
 from swapformer.task.content_split import LISTED, SHARES
 from swapformer.task.layout import column
 from swapformer.task.questions import QuestionTask
-from swapformer.task.settings import boolean, evaluation_lengths, share, whole_number
+from swapformer.task.settings import evaluation_lengths
 
 _PAD, _PLUS, _EQUALS, _END = 10, 11, 12, 13
 
@@ -45,21 +47,21 @@ class Addition(QuestionTask):
     def __init__(
         self,
         *,
-        digits: int = 3,
+        digits: Count = 3,
         reversed: bool = False,
         zero_padded: bool = False,
         eval_digits: Sequence[int | str] = (),
-        train_samples: int | None = None,
-        batch_size: int = 32,
-        eval_batch_size: int | None = None,
+        train_samples: Count | None = None,
+        batch_size: Count = 32,
+        eval_batch_size: Count | None = None,
         as_source: bool = False,
         ordered_operands: bool = False,
     ) -> None:
-        self.ordered_operands = boolean("ordered_operands", ordered_operands)
-        self.digits = whole_number("digits", digits, 1)
-        self.reversed = boolean("reversed", reversed)
-        self.zero_padded = boolean("zero_padded", zero_padded)
-        self.train_samples = None if train_samples is None else whole_number("train_samples", train_samples, 1)
+        self.ordered_operands = ordered_operands
+        self.digits = digits
+        self.reversed = reversed
+        self.zero_padded = zero_padded
+        self.train_samples = train_samples
         self.eval_digits = evaluation_lengths("eval_digits", eval_digits, self.digits)
         super().__init__(
             lengths=(1, digits),
@@ -191,15 +193,15 @@ class ModularAddition(QuestionTask):
     def __init__(
         self,
         *,
-        modulus: int = 97,
-        fraction: float = 0.5,
-        batch_size: int = 128,
-        eval_batch_size: int | None = None,
+        modulus: Annotated[int, Within("[2, 4000]")] = 97,
+        fraction: Proper = 0.5,
+        batch_size: Count = 128,
+        eval_batch_size: Count | None = None,
         as_source: bool = False,
         ordered_operands: bool = False,
     ) -> None:
-        self.ordered_operands = boolean("ordered_operands", ordered_operands)
-        self.modulus, self.fraction = whole_number("modulus", modulus, 2, 4000), share("fraction", fraction)
+        self.ordered_operands = ordered_operands
+        self.modulus, self.fraction = modulus, fraction
         self.tokens = (*map(str, range(self.modulus)), "<pad>", "+", "=")
         self._plus, self.separator_token = modulus + 1, modulus + 2
         held = (1 - self.fraction) / 2

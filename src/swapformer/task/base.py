@@ -14,6 +14,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError, suggest
 from swapformer.interface import MAIN, Interface
+from swapformer.ranges import Declared
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
@@ -120,7 +121,7 @@ class Pieces(Sequence[Tensor]):
         return self.values[index * self.size : (index + 1) * self.size]
 
 
-class Task(ABC):
+class Task(Declared, ABC):
     """Base of tasks: the data, the questions and the metrics of one problem.
 
     `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from swapformer.ranges import Count, Proper
 from swapformer.task.layout import ItemLayout, append_filler
 from swapformer.task.questions import QuestionTask
-from swapformer.task.settings import share, whole_number
 from swapformer.task.synthetic import Synthetic
 
 
@@ -64,14 +64,14 @@ class Dyck(Synthetic):
     def __init__(
         self,
         *,
-        kinds: int = 2,
-        depth: int = 3,
-        opening: float = 0.6,
+        kinds: Count = 2,
+        depth: Count = 3,
+        opening: Proper = 0.6,
         lengths: Sequence[int] = (12, 32),
         **settings: Any,
     ) -> None:
-        self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
-        self.opening = share("opening", opening)
+        self.kinds, self.depth = kinds, depth
+        self.opening = opening
         self.tokens = (*bracket_names(self.kinds), "<pad>")
         super().__init__(lengths=lengths, **settings)
 
@@ -108,10 +108,16 @@ class Brackets(QuestionTask):
     remedy = Dyck.remedy
 
     def __init__(
-        self, *, kinds: int = 3, depth: int = 8, opening: float = 0.6, lengths: Sequence[int] = (6, 16), **settings: Any
+        self,
+        *,
+        kinds: Count = 3,
+        depth: Count = 8,
+        opening: Proper = 0.6,
+        lengths: Sequence[int] = (6, 16),
+        **settings: Any,
     ) -> None:
-        self.kinds, self.depth = whole_number("kinds", kinds, 1), whole_number("depth", depth, 1)
-        self.opening = share("opening", opening)
+        self.kinds, self.depth = kinds, depth
+        self.opening = opening
         self.tokens = (*bracket_names(self.kinds), "<pad>", "|", "<end>")
         self.separator_token, self.end_token = 2 * self.kinds + 1, 2 * self.kinds + 2
         super().__init__(lengths=lengths, **settings)

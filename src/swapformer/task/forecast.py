@@ -20,7 +20,7 @@ from swapformer.ranges import Count, Several, Share
 from swapformer.task.base import Batch, EvaluationSet, Pieces, Split, Task
 from swapformer.task.division import SPLITS
 from swapformer.task.series import read_series
-from swapformer.task.settings import boolean, evaluation_batch, evaluation_lengths, split_shares, whole_number
+from swapformer.task.settings import evaluation_lengths, split_shares
 from swapformer.task.value_measures import VALUE_DIRECTIONS, baseline_directions
 
 if TYPE_CHECKING:
@@ -68,28 +68,28 @@ class Forecast(Task):
         eval_batch_size: Count | None = None,
     ) -> None:
         self.path = str(path)
-        values = read_series(self.path, columns, boolean("across", across))
-        if boolean("difference", difference):
+        values = read_series(self.path, columns, across)
+        if difference:
             values = np.diff(values, axis=0)
         self._prepare(values, season, split, block, eval_lengths, batch_size, eval_batch_size)
 
     def _prepare(
         self,
         values: NDArray[np.float64],
-        season: int | None,
+        season: Several | None,
         split: Sequence[Share],
-        block: int,
+        block: Count,
         eval_lengths: Sequence[int | str],
-        batch_size: int,
-        eval_batch_size: int | None,
+        batch_size: Count,
+        eval_batch_size: Count | None,
     ) -> None:
         """Cut and standardise the values [n,C] of the series."""
-        self.block = self.train_length = self.longest_trained = whole_number("block", block, 1)
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
+        self.block = self.train_length = self.longest_trained = block
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block)
         self.max_length = max(self.block, *self.eval_lengths, 0)
-        self.season = None if season is None else whole_number("season", season, 2)
+        self.season = season
         if self.season is not None and (shortest := min(self.block, *self.eval_lengths, self.block)) <= self.season:
             raise UsageError(
                 f"task.block and task.eval_lengths must exceed task.season={self.season}, so that a block holds the "

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Several, Within
 from swapformer.task.questions import QuestionTask
-from swapformer.task.settings import whole_number
 
 _MIN, _MAX, _MEDIAN, _SUM, _CLOSE, _PAD, _EQUALS = range(10, 17)
 _FEWEST = 2
@@ -32,8 +32,15 @@ class ListOps(QuestionTask):
     tokens = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<pad>", "=")
     separator_token, end_token = _EQUALS, None
 
-    def __init__(self, *, arguments: int = 4, depth: int = 4, lengths: Sequence[int] = (1, 6), **settings: Any) -> None:
-        self.arguments, self.depth = whole_number("arguments", arguments, _FEWEST), whole_number("depth", depth, 1, 60)
+    def __init__(
+        self,
+        *,
+        arguments: Several = 4,
+        depth: Annotated[int, Within("[1, 60]")] = 4,
+        lengths: Sequence[int] = (1, 6),
+        **settings: Any,
+    ) -> None:
+        self.arguments, self.depth = arguments, depth
         if self.arguments**self.depth >= 2**60:
             raise UsageError(
                 f"task.arguments to the power of task.depth must be below 2^60, but {arguments}^{depth} is not"

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from swapformer import ranges
 from swapformer.errors import UsageError
 from swapformer.task.content_split import LISTED
 from swapformer.task.layout import column
 from swapformer.task.questions import QuestionTask
-from swapformer.task.settings import whole_number
 
 
 class SymbolList(QuestionTask):
@@ -31,10 +31,15 @@ class SymbolList(QuestionTask):
     """Whether an answer may have several tokens, and so needs an end."""
 
     def __init__(
-        self, *, symbols: int = 26, distinct: int | None = None, lengths: Sequence[int] = (2, 16), **settings: Any
+        self,
+        *,
+        symbols: ranges.Count = 26,
+        distinct: ranges.Count | None = None,
+        lengths: Sequence[int] = (2, 16),
+        **settings: Any,
     ) -> None:
-        self.symbols = whole_number("symbols", symbols, 1)
-        self.distinct = self.symbols if distinct is None else whole_number("distinct", distinct, 1)
+        self.symbols = symbols
+        self.distinct = self.symbols if distinct is None else distinct
         if self.distinct > self.symbols:
             raise UsageError(
                 f"task.distinct must be at most task.symbols={symbols}, but is {distinct}; take null for all"
@@ -117,8 +122,8 @@ class Parity(SymbolList):
         *,
         lengths: Sequence[int] = (6, 16),
         eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
-        eval_batch_size: int | None = None,
+        batch_size: ranges.Count = 32,
+        eval_batch_size: ranges.Count | None = None,
         as_source: bool = False,
     ) -> None:
         super().__init__(
@@ -147,8 +152,8 @@ class Count(QuestionTask):
 
     remedy = "raise task.symbols, or let task.lengths and task.eval_lengths begin later"
 
-    def __init__(self, *, symbols: int = 4, lengths: Sequence[int] = (4, 16), **settings: Any) -> None:
-        self.symbols = whole_number("symbols", symbols, 2)
+    def __init__(self, *, symbols: ranges.Several = 4, lengths: Sequence[int] = (4, 16), **settings: Any) -> None:
+        self.symbols = symbols
         names = [f"s{index}" for index in range(symbols)]
         self.tokens = (*names, "<pad>", "|", "<end>", "#", *"0123456789")
         self.separator_token, self.end_token, self._asked, self._zero = range(symbols + 1, symbols + 5)

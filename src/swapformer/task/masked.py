@@ -14,7 +14,6 @@ from swapformer.interface import MAIN, Interface
 from swapformer.ranges import Share
 from swapformer.task.base import IGNORE, Batch, Split
 from swapformer.task.measures import directions_of
-from swapformer.task.settings import boolean, number
 from swapformer.task.text_task import PackedTask, TextTask
 from swapformer.task.tokeniser import CLASSIFY, MASK, PAD, SEPARATE
 
@@ -40,8 +39,6 @@ class MaskedTask(TextTask):
     evaluation_stream = "masked"
 
     def __init__(self, *, rate: Share = 0.15, masked: Share = 0.8, random: Share = 0.1, **settings: Any) -> None:
-        for name, share in (("rate", rate), ("masked", masked), ("random", random)):
-            number(name, share, "a share from 0 to 1", lambda given: 0 <= given <= 1)
         if rate == 0 or masked + random > 1:
             raise UsageError(
                 f"task.rate must be above 0, and task.masked and task.random at most 1 together, but they are {rate}, "
@@ -95,7 +92,7 @@ class Masked(MaskedTask, PackedTask):
     shortest, own_tokens = 3, 2
 
     def __init__(self, *, segments: bool = False, **settings: Any) -> None:
-        self.segments = 2 if boolean("segments", segments) else 0
+        self.segments = 2 if segments else 0
         self.tags = ("segment",) if self.segments else ()
         super().__init__(**settings)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from swapformer.interface import Interface
 from swapformer.task.base import Batch, Sequences
 from swapformer.task.layout import ItemLayout, close_gaps, column, padding_or_none
-from swapformer.task.settings import boolean
 from swapformer.task.synthetic import Synthetic
 
 
@@ -28,7 +27,7 @@ class QuestionTask(Synthetic):
     as_source: bool
 
     def __init__(self, *, as_source: bool = False, **settings: Any) -> None:
-        self.as_source = boolean("as_source", as_source)
+        self.as_source = as_source
         self.start_token = self.separator_token if as_source else None
         super().__init__(**settings)
         if self.as_source:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
+from swapformer.ranges import Count, Natural, Positive, Several, Within
 from swapformer.task.base import Split
 from swapformer.task.layout import ItemLayout, append_filler, close_gaps, permutations
 from swapformer.task.questions import QuestionTask
-from swapformer.task.settings import number, whole_number
+from swapformer.task.settings import at_least
 from swapformer.task.synthetic import Synthetic
 
 
@@ -35,19 +36,19 @@ class AssociativeRecall(Synthetic):
     def __init__(
         self,
         *,
-        keys: int = 64,
-        values: int = 64,
-        queries: int | None = None,
-        spread: int = 4,
-        power: float = 0.01,
-        distractors: int = 32,
+        keys: Annotated[int, Within("[3, inf)")] = 64,
+        values: Several = 64,
+        queries: Count | None = None,
+        spread: Count = 4,
+        power: Positive = 0.01,
+        distractors: Several = 32,
         lengths: Sequence[int] = (2, 8),
         **settings: Any,
     ) -> None:
-        self.keys, self.values = whole_number("keys", keys, 3), whole_number("values", values, 2)
-        self.queries = None if queries is None else whole_number("queries", queries, 1)
-        self.spread, self.distractors = whole_number("spread", spread, 1), whole_number("distractors", distractors, 2)
-        self.power = number("power", power, "a number above 0", lambda given: given > 0, "; 1 favours no gap")
+        self.keys, self.values = keys, values
+        self.queries = queries
+        self.spread, self.distractors = spread, distractors
+        self.power = power
         names = [f"{kind}{i}" for kind, size in (("k", keys), ("v", values), (".", distractors)) for i in range(size)]
         self.tokens = (*names, "<pad>")
         super().__init__(lengths=lengths, **settings)
@@ -114,16 +115,16 @@ class Needle(Synthetic):
     def __init__(
         self,
         *,
-        symbols: int = 26,
+        symbols: Several = 26,
         keys: int = 16,
-        values: int = 16,
-        distractors: int = 2,
+        values: Several = 16,
+        distractors: Natural = 2,
         lengths: Sequence[int] = (16, 64),
         **settings: Any,
     ) -> None:
-        self.symbols = whole_number("symbols", symbols, 2)
-        self.distractors = whole_number("distractors", distractors, 0)
-        self.keys, self.values = whole_number("keys", keys, distractors + 2), whole_number("values", values, 2)
+        self.symbols = symbols
+        self.distractors = distractors
+        self.keys, self.values = at_least("keys", keys, distractors + 2), values
         self.shortest = 2 * distractors + 2
         names = [f"{kind}{i}" for kind, size in ((".", symbols), ("k", keys), ("v", values)) for i in range(size)]
         self.tokens = (*names, "<pad>")
@@ -174,18 +175,18 @@ class FactRecall(QuestionTask):
     def __init__(
         self,
         *,
-        entities: int = 64,
-        relations: int = 4,
-        values: int = 32,
-        forms: int = 4,
-        table: int = 0,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
+        entities: Several = 64,
+        relations: Count = 4,
+        values: Several = 32,
+        forms: Count = 4,
+        table: Natural = 0,
+        batch_size: Count = 64,
+        eval_batch_size: Count | None = None,
         as_source: bool = False,
     ) -> None:
-        self.entities, self.relations = whole_number("entities", entities, 2), whole_number("relations", relations, 1)
-        self.values, self.forms = whole_number("values", values, 2), whole_number("forms", forms, 1)
-        self.table = whole_number("table", table, 0)
+        self.entities, self.relations = entities, relations
+        self.values, self.forms = values, forms
+        self.table = table
         self.facts = torch.randint(values, (entities, relations), generator=stream("facts", table))
         sizes = (("f", forms), ("e", entities), ("r", relations))
         asked = [f"{kind}{index}" for kind, size in sizes for index in range(size)]

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from swapformer.ranges import Count, Natural, Several
 from swapformer.task.layout import ItemLayout, append_filler, permutations, some_words
-from swapformer.task.settings import whole_number
+from swapformer.task.settings import at_least
 from swapformer.task.synthetic import Synthetic
 
 
@@ -31,22 +32,22 @@ class Coreference(Synthetic):
     def __init__(
         self,
         *,
-        names: int = 64,
-        features: int = 4,
-        words: int = 16,
-        distractors: int = 2,
+        names: Count = 64,
+        features: Several = 4,
+        words: Several = 16,
+        distractors: Natural = 2,
         lengths: Sequence[int] = (4, 12),
         **settings: Any,
     ) -> None:
-        self.features, self.words = whole_number("features", features, 2), whole_number("words", words, 2)
-        self.distractors, self.names = whole_number("distractors", distractors, 0), whole_number("names", names, 1)
+        self.features, self.words = features, words
+        self.distractors, self.names = distractors, names
         sizes = (("n", names), ("f", features), ("p", features), ("w", words))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
         super().__init__(lengths=lengths, **settings)
 
     def require_room(self, longest: int) -> None:
         # No name is introduced twice, and two are left at the end.
-        whole_number("names", self.names, longest + 1)
+        at_least("names", self.names, longest + 1)
 
     def width_at(self, length: int) -> int:
         return (self.distractors + 2) * length
@@ -100,17 +101,17 @@ class Dialogue(Synthetic):
     def __init__(
         self,
         *,
-        speakers: int = 3,
-        topics: int = 4,
-        words: int = 32,
-        noise: int = 16,
-        distractors: int = 2,
+        speakers: Several = 3,
+        topics: Several = 4,
+        words: Several = 32,
+        noise: Several = 16,
+        distractors: Natural = 2,
         lengths: Sequence[int] = (4, 12),
         **settings: Any,
     ) -> None:
-        self.speakers, self.topics = whole_number("speakers", speakers, 2), whole_number("topics", topics, 2)
-        self.words, self.noise = whole_number("words", words, 2), whole_number("noise", noise, 2)
-        self.distractors = whole_number("distractors", distractors, 0)
+        self.speakers, self.topics = speakers, topics
+        self.words, self.noise = words, noise
+        self.distractors = distractors
         sizes = (("s", speakers), ("t", topics), ("w", words), (".", noise))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
         super().__init__(lengths=lengths, **settings)

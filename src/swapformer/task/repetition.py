@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Count, Natural, Several
 from swapformer.task.layout import ItemLayout, permutations
-from swapformer.task.settings import length_range, whole_number
+from swapformer.task.settings import at_least, length_range
 from swapformer.task.synthetic import Synthetic
 
 
@@ -28,10 +29,10 @@ class Induction(Synthetic):
     shortest = 2
 
     def __init__(
-        self, *, symbols: int = 128, distractors: int = 0, lengths: Sequence[int] = (4, 16), **settings: Any
+        self, *, symbols: Several = 128, distractors: Natural = 0, lengths: Sequence[int] = (4, 16), **settings: Any
     ) -> None:
-        self.distractors = whole_number("distractors", distractors, 0)
-        self.symbols = whole_number("symbols", symbols, 2)
+        self.distractors = distractors
+        self.symbols = symbols
         self.tokens = (*map(str, range(symbols)), "<pad>")
         super().__init__(lengths=lengths, **settings)
 
@@ -73,10 +74,10 @@ class Ordered(Synthetic):
     shortest = 3
 
     def __init__(
-        self, *, symbols: int = 26, strides: int = 4, lengths: Sequence[int] = (4, 16), **settings: Any
+        self, *, symbols: int = 26, strides: Count = 4, lengths: Sequence[int] = (4, 16), **settings: Any
     ) -> None:
-        self.strides = whole_number("strides", strides, 1)
-        self.symbols = whole_number("symbols", symbols, self.strides + 1)
+        self.strides = strides
+        self.symbols = at_least("symbols", symbols, self.strides + 1)
         letters = [chr(ord("A") + index) for index in range(26)]
         self.tokens = (*(letters[:symbols] if symbols <= 26 else map(str, range(symbols))), "<pad>")
         super().__init__(lengths=lengths, **settings)
@@ -117,7 +118,7 @@ class Periodic(Synthetic):
     ) -> None:
         self.periods = length_range("periods", periods)
         # With fewer, the last symbol of the longest motif could be told before it comes.
-        self.symbols = whole_number("symbols", symbols, self.periods[1] + 1)
+        self.symbols = at_least("symbols", symbols, self.periods[1] + 1)
         self.shortest = self.periods[1] + 2
         self.tokens = (*map(str, range(self.symbols)), "<pad>")
         super().__init__(lengths=lengths, **settings)

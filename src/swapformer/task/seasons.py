@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
-from swapformer.ranges import Count, Natural, Positive, Several, Share
+from swapformer.ranges import Count, Natural, Positive, Proper, Several, Share
 from swapformer.task.forecast import Forecast
-from swapformer.task.settings import number, share, whole_number
 
 _ABOVE_0: tuple[str, Callable[[float], bool]] = ("a number above 0", lambda given: given > 0)
 
@@ -39,7 +38,7 @@ class Seasons(Forecast):
         *,
         length: Count = 20000,
         periods: Sequence[Several] = (12, 60),
-        persistence: Share = 0.9,
+        persistence: Proper = 0.9,
         event_every: Several = 50,
         level: Positive = 1.0,
         noise: Positive = 0.3,
@@ -52,15 +51,15 @@ class Seasons(Forecast):
     ) -> None:
         if len(periods) != 2 or periods[0] == periods[1]:
             raise UsageError(f"task.periods must be two different numbers, such as [12,60], not {list(periods)}")
-        self.periods = tuple(whole_number("periods", period, 2) for period in periods)
+        self.periods = tuple(periods)
         self._announced, series_values = seasons(
-            length=whole_number("length", length, 1),
+            length=length,
             periods=self.periods,
-            persistence=share("persistence", persistence),
-            event_every=whole_number("event_every", event_every, 2),
-            level=number("level", level, *_ABOVE_0),
-            noise=number("noise", noise, *_ABOVE_0),
-            series=whole_number("series", series, 0),
+            persistence=persistence,
+            event_every=event_every,
+            level=level,
+            noise=noise,
+            series=series,
         )
         self.path = "the generated series"
         values = np.where(self._announced, np.nan, series_values)[:, None]

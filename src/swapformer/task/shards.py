@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
-from swapformer.ranges import Count
+from swapformer.ranges import Natural
 from swapformer.task.base import Split
 from swapformer.task.corpus import Corpus
-from swapformer.task.settings import whole_number
 from swapformer.task.source.base import Document, Source, Stamp, stamp_of_files
 from swapformer.task.source.files import found_files, require_apart
 from swapformer.task.tokeniser import Tokeniser
@@ -47,10 +46,10 @@ class Shards(Source):
 
     def __init__(
         self, *, path: str, train: str = "*train*", val: str = "*val*", test: str | None = None,
-        end: Count | None = None,
+        end: Natural | None = None,
     ) -> None:  # fmt: skip
         self.description = repr(path)
-        self.end = None if end is None else whole_number("source.end", end, 0)
+        self.end = end
         self.files: dict[str, tuple[Path, ...]] = {}
         for split, pattern in (("train", train), ("val", val), ("test", test)):
             at = None if pattern is None else str(Path(glob.escape(str(Path(path).expanduser()))) / pattern)

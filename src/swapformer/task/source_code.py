@@ -15,7 +15,6 @@ from swapformer.task.base import IGNORE, Batch, Split
 from swapformer.task.code_tags import LINK_KEYS, LINK_QUERIES, MOST_NUMBERS, TAGS, tags_of_file
 from swapformer.task.measures import CLASS_DIRECTIONS
 from swapformer.task.python_syntax import ROLES, ParsedSource, token_roles
-from swapformer.task.settings import boolean
 from swapformer.task.source import Source
 from swapformer.task.text import NextToken
 from swapformer.task.text_task import BlockTask
@@ -76,7 +75,7 @@ class Roles(BlockTask):
     classes = ROLES
 
     def __init__(self, *, source: Source, segments: bool = False, **settings: Any) -> None:
-        self.segments = 2 if boolean("segments", segments) else 0
+        self.segments = 2 if segments else 0
         self.tags = ("segment",) if self.segments else ()
         super().__init__(source=source, **settings)
         self.annotations = annotate_corpus(

@@ -11,10 +11,9 @@ from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
-from swapformer.ranges import Count, Factor, Share
+from swapformer.ranges import Count, Factor, Proper
 from swapformer.task.base import Batch, Sequences, Split
 from swapformer.task.measures import directions_of
-from swapformer.task.settings import number, whole_number
 from swapformer.task.text_task import BlockTask
 from swapformer.task.tokeniser import END, PAD
 
@@ -42,12 +41,10 @@ class Spans(BlockTask):
     directions = directions_of(_METRICS)
 
     def __init__(
-        self, *, rate: Share = 0.15, mean_length: Factor = 3.0, sentinels: Count = 100, **settings: Any
+        self, *, rate: Proper = 0.15, mean_length: Factor = 3.0, sentinels: Count = 100, **settings: Any
     ) -> None:
-        number("rate", rate, "a share between 0 and 1", lambda given: 0 < given < 1, "; take 0.15")
-        number("mean_length", mean_length, "a number of at least 1", lambda given: given >= 1, "; take 3")
         self.rate, self.mean_length = rate, mean_length
-        self.sentinels = whole_number("sentinels", sentinels, 1)
+        self.sentinels = sentinels
         self.special_tokens = (PAD, END, *map(sentinel, range(self.sentinels)))
         super().__init__(**settings)
         for length in self.lengths_by_set.values():

@@ -18,11 +18,12 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.random import stream
+from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split, Task
 from swapformer.task.content_split import SHARES, ContentSplit
 from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
 from swapformer.task.measures import directions_of
-from swapformer.task.settings import PassesSettings, evaluation_batch, evaluation_lengths, length_range, whole_number
+from swapformer.task.settings import PassesSettings, evaluation_lengths, length_range
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
@@ -71,15 +72,15 @@ class Synthetic(PassesSettings, Task):
         *,
         lengths: Sequence[int],
         eval_lengths: Sequence[int | str] = (),
-        batch_size: int = 32,
-        eval_batch_size: int | None = None,
+        batch_size: Count = 32,
+        eval_batch_size: Count | None = None,
     ) -> None:
         self.lengths = length_range("lengths", lengths, self.shortest)
         self.longest_trained = self.lengths[1]
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.longest_trained, self.shortest)
         self.require_room(max(*self.lengths, *self.eval_lengths))
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
         self.vocab_size, alphabet = len(self.tokens), self.tokens.index("<pad>")
         trained = range(self.lengths[0], self.longest_trained + 1)
         drawn = _SAMPLED * (sum(self.eval_lengths) + len(trained) * sum(self.lengths) // 2)

@@ -15,7 +15,6 @@ from swapformer.interface import MAIN
 from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, EvaluationSet, Pieces, Split
 from swapformer.task.measures import directions_of
-from swapformer.task.settings import whole_number
 from swapformer.task.text_task import PackedTask
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Text(NextToken):
 
     def __init__(self, *, stride: Count | None = None, **settings: Any) -> None:
         super().__init__(**settings)
-        self.stride = None if stride is None else whole_number("stride", stride, 1)
+        self.stride = stride
         shortest = min(self.lengths_by_set.values())
         if self.stride is not None and self.stride > shortest:
             raise UsageError(

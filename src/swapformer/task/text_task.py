@@ -22,11 +22,9 @@ from swapformer.task.corpus import corpus_of
 from swapformer.task.division import SPLITS
 from swapformer.task.settings import (
     PassesSettings,
-    boolean,
-    evaluation_batch,
+    at_least,
     evaluation_lengths,
     split_shares,
-    whole_number,
 )
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import LearnedTokens, Tokeniser
@@ -105,9 +103,9 @@ class TextTask(TokenisedTask):
         batch_size: Count = 16,
         eval_batch_size: Count | None = None,
     ) -> None:
-        self.block = self.train_length = self.longest_trained = whole_number("block", block, self.shortest)
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
+        self.block = self.train_length = self.longest_trained = at_least("block", block, self.shortest)
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
         self.eval_lengths = evaluation_lengths("eval_lengths", eval_lengths, self.block, self.shortest)
         self.max_length = max(self.block, *self.eval_lengths, 0)
         self.shares = source.own_shares or split_shares(split)
@@ -193,8 +191,6 @@ class BlockTask(TextTask):
     """
 
     def __init__(self, *, order: Literal["random", "shuffled"] = "random", **settings: Any) -> None:
-        if order not in ("random", "shuffled"):
-            raise UsageError(f"task.order must be random or shuffled, but is {order!r}")
         self.order = order
         self._orders: dict[tuple[int, int], Tensor] = {}
         super().__init__(**settings)
@@ -264,9 +260,7 @@ class PackedTask(BlockTask):
     def __init__(
         self, *, packing: Literal["blocks", "documents"] = "blocks", reset_positions: bool = False, **settings: Any
     ) -> None:
-        if packing not in ("blocks", "documents"):
-            raise UsageError(f"task.packing must be blocks or documents, but is {packing!r}")
-        self.packing, self.reset_positions = packing, boolean("reset_positions", reset_positions)
+        self.packing, self.reset_positions = packing, reset_positions
         if self.reset_positions and packing == "blocks":
             raise UsageError(
                 "task.reset_positions needs documents that positions are reset at, but task.packing=blocks knows none; "

@@ -157,8 +157,6 @@ def test_a_memory_of_another_length_can_be_read_without_the_convolution() -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"landmarks": 0}, "`landmarks` of nystrom attention must be at least 1, but it is 0"),
-        ({"iterations": 0}, "`iterations` of nystrom attention must be at least 1, but it is 0"),
         ({"convolution": 4}, "must be an odd number of positions, for it is centred, but it is 4; null leaves it out"),
         ({"pattern": Causal(DIMS)}, "cannot follow the pattern Causal; use model/pattern=full"),
     ],

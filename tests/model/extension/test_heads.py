@@ -103,11 +103,6 @@ def test_the_convolution_stops_where_a_document_begins() -> None:
     assert torch.allclose(packed[:, 4:], alone, atol=1e-12)
 
 
-def test_a_convolution_without_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="`width` of a convolution must be at least 1 position, but it is 0"):
-        Convolution(DIMS, width=0)
-
-
 def test_later_layers_mix_in_the_first_layers_values() -> None:
     """ResFormer, Zhou et al. 2024: the weights are the layer's own, the values λ V₁ + (1 − λ) V_n."""
     shares = {"a": 0.5, "b": 0.25, "c": 0.75}

@@ -8,9 +8,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from swapformer.model.dims import Dims
+from swapformer.ranges import Declared
 
 
-class Activation(nn.Module, ABC):
+class Activation(Declared, nn.Module, ABC):
     """Base of the slot: an elementwise function of a tensor of any shape.
 
     Facts:

@@ -13,7 +13,7 @@ from swapformer.model.attention.common import project_heads, require_causal, spl
 from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
 from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_counts, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.ops import convolution_filters, widen
 from swapformer.model.pattern import Pattern
@@ -71,8 +71,6 @@ class GatedDeltaNet(Attention):
     ) -> None:
         super().__init__()
         require_causal(pattern, "gated delta attention")
-        require_counts(expand=expand)
-        require_positive(norm_eps=norm_eps)
         heads, width, bias = dims.num_heads, dims.d_model, dims.bias
         self.key_width, self.value_width = dims.head_dim, expand * dims.head_dim
         keys, values = heads * self.key_width, heads * self.value_width

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from swapformer.model.attention.base import Attention
 from swapformer.model.attention.common import SCORED, attend, project_heads, split_heads, tap_heads, with_cached
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_counts, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.kernel import AttentionPlan, Kernel
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.normaliser import Normaliser
@@ -85,10 +85,6 @@ class MLA(Attention):
         super().__init__()
         self.rotary_dim = self.position_dims(dims, rotary_dim=rotary_dim).head_dim
         value_dim = dims.head_dim if value_dim is None else value_dim
-        require_counts(
-            kv_rank=kv_rank, value_dim=value_dim, **({} if query_rank is None else {"query_rank": query_rank})
-        )
-        require_positive(**({} if norm_eps is None else {"norm_eps": norm_eps}))
         heads, width, bias = dims.num_heads, dims.d_model, dims.bias
         self.head_dim, self.dropout_p, self.norm_eps = dims.head_dim, dims.dropout, norm_eps
         self.cache_width = kv_rank + rotary_dim

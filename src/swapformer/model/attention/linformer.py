@@ -63,8 +63,6 @@ class Linformer(Attention):
     def __init__(self, dims: Dims, *, pattern: Pattern, landmarks: Count, sharing: str) -> None:
         super().__init__()
         require_full(pattern, "linformer")
-        if landmarks < 1:
-            raise ValueError(f"`landmarks` of linformer attention must be at least 1, but it is {landmarks}.")
         if sharing not in self.choices["sharing"]:
             known = ", ".join(self.choices["sharing"])
             raise ValueError(f"`sharing` of linformer must be one of {known}, but it is {sharing!r}.")

@@ -14,7 +14,7 @@ from swapformer.model.attention.common import project_heads, require_causal, spl
 from swapformer.model.attention.recurrence import Decay, StateUpdates, run_recurrence
 from swapformer.model.attention.recurrent_state import RecurrentInputs, RecurrentState, continue_from_cache
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_counts, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.ops import convolution_filters, widen
 from swapformer.model.pattern import Pattern
@@ -61,7 +61,6 @@ class Mamba2(Attention):
 
     @classmethod
     def position_dims(cls, dims: Dims, **settings: Any) -> Dims:
-        require_counts(state_dim=settings["state_dim"])
         return replace(dims, head_dim=settings["state_dim"])
 
     def __init__(
@@ -81,8 +80,6 @@ class Mamba2(Attention):
     ) -> None:
         super().__init__()
         require_causal(pattern, "mamba2")
-        require_counts(num_groups=num_groups, expand=expand)
-        require_positive(norm_eps=norm_eps)
         if dims.num_heads % num_groups:
             raise ValueError(
                 f"`num_groups` of mamba2 must divide `num_heads`, but {num_groups} does not divide {dims.num_heads}."

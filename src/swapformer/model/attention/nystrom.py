@@ -65,10 +65,7 @@ class Nystrom(Attention):
     ) -> None:
         super().__init__()
         require_full(pattern, "nystrom")
-        for name, number in (("landmarks", landmarks), ("iterations", iterations)):
-            if number < 1:
-                raise ValueError(f"`{name}` of nystrom attention must be at least 1, but it is {number}.")
-        if convolution is not None and (convolution < 1 or convolution % 2 == 0):
+        if convolution is not None and convolution % 2 == 0:
             raise ValueError(
                 f"`convolution` of nystrom attention must be an odd number of positions, for it is centred, but it is "
                 f"{convolution}; null leaves it out."

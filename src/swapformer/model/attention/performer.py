@@ -56,8 +56,6 @@ class Performer(Attention):
     def __init__(self, dims: Dims, *, pattern: Pattern, features: Count, seed: Natural) -> None:
         super().__init__()
         require_plain(pattern, "performer")
-        if features < 1:
-            raise ValueError(f"`features` of performer attention must be at least 1, but it is {features}.")
         self.head_dim, self.pattern = dims.head_dim, pattern
         self.query, self.key, self.value, self.out = projections(dims)
         self.dropout = nn.Dropout(dims.dropout)

@@ -63,11 +63,8 @@ class Reformer(Attention):
     ) -> None:
         super().__init__()
         require_plain(pattern, "reformer")
-        if buckets < 2 or buckets % 2:
-            raise ValueError(f"`buckets` of reformer attention must be even and at least 2, but it is {buckets}.")
-        for name, number in (("rounds", rounds), ("chunk", chunk)):
-            if number < 1:
-                raise ValueError(f"`{name}` of reformer attention must be at least 1, but it is {number}.")
+        if buckets % 2:
+            raise ValueError(f"`buckets` of reformer attention must be even, but it is {buckets}.")
         width = dims.num_heads * dims.head_dim
         self.cache_width = 2 * width + dims.num_heads * rounds
         self.head_dim, self.rounds, self.chunk, self.dropout_p = dims.head_dim, rounds, chunk, dims.dropout

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.ranges import Declared
 
 Projected = tuple[Tensor, Tensor, Tensor]
 """Queries [B, Q, H·E], keys [B, K, G·E] and values [B, K, G·V], before they are split into heads."""
 
 
-class Extension:
+class Extension(Declared):
     """Base of the slot: its hooks change nothing, so the base is an attention without extensions.
 
     A layer has any number of extensions, by name (`model/extension=[gate,convolution]`); the attention calls each hook

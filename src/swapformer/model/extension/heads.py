@@ -43,8 +43,6 @@ class Convolution(Extension):
     """
 
     def __init__(self, dims: Dims, *, width: Count) -> None:
-        if not isinstance(width, int) or isinstance(width, bool) or width < 1:
-            raise ValueError(f"`width` of a convolution must be at least 1 position, but it is {width!r}.")
         self.width, self.sees_order = width, width > 1
 
     def modules(self, query_width: int, key_width: int, value_width: int) -> Mapping[str, nn.Module]:
@@ -78,8 +76,6 @@ class ValueResidual(Extension):
     """
 
     def __init__(self, dims: Dims, *, share: Annotated[float, Within("[0, 1)")]) -> None:
-        if not 0 <= share < 1:
-            raise ValueError(f"`share` of value_residual is a share: it must be in [0, 1), but it is {share}.")
         self.share, self.shares_values = share, share > 0
 
     def values(self, v: Tensor, context: Context) -> Tensor:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
-from swapformer.model.dims import Dims, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.ffn.base import FFN, HIDDEN, hidden_width
 from swapformer.model.layers import Linear, Role
 from swapformer.model.ops import lowered
@@ -43,8 +43,6 @@ class MLP(FFN):
         drop_output: bool = True,
     ) -> None:
         super().__init__()
-        if clip is not None:
-            require_positive(clip=clip)
         width = hidden_width(dims, width, expansion)
         self.up = Linear(dims.d_model, width, Role.FFN_IN, bias=dims.bias)
         self.down = Linear(width, dims.d_model, Role.FFN_OUT, bias=dims.bias)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from swapformer.model.activation import Activation
-from swapformer.model.dims import Dims, require_between, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.ffn.base import FFN, HIDDEN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
 from swapformer.ranges import Count, Fraction, Positive
@@ -42,7 +42,6 @@ class LowRank(FFN):
         width: Count | None = None,
     ) -> None:
         super().__init__()
-        require_counts(rank=rank)
         width = hidden_width(dims, width, expansion)
         self.up = nn.Sequential(
             Linear(dims.d_model, rank, Role.FFN_IN, bias=False), Linear(rank, width, Role.FFN_IN, bias=dims.bias)
@@ -134,7 +133,6 @@ class TopK(FFN):
         width: Count | None = None,
     ) -> None:
         super().__init__()
-        require_between("(0, 1]", fraction=fraction)
         width = hidden_width(dims, width, expansion)
         self.active = max(1, round(fraction * width))
         self.up = Linear(dims.d_model, width, Role.FFN_IN, bias=dims.bias)

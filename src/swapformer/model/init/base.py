@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from swapformer.model.dims import Dims
 from swapformer.model.layers import Origin, Role, origin_of
 from swapformer.random import stream
+from swapformer.ranges import Declared
 
 
-class Init(ABC):
+class Init(Declared, ABC):
     """Base of the slot: every parameter starts at `start + std · z`, where z is standard normal.
 
     z depends on the seed and the parameter's name alone, so weights that two models share start bit-identical under one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from swapformer.model.dims import Dims, Side, deepnorm_factors, require_counts, require_positive
+from swapformer.model.dims import Dims, Side, deepnorm_factors
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
 from swapformer.ranges import Positive, Several
@@ -32,7 +32,6 @@ class GPT2(Init):
 
     def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
-        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:
@@ -50,7 +49,6 @@ class ZeroBranch(Init):
 
     def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
-        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:
@@ -104,7 +102,6 @@ class Fixup(Init):
         ffn_matrices: Several,
     ) -> None:
         super().__init__(dims)
-        require_counts(2, attention_matrices=attention_matrices, ffn_matrices=ffn_matrices)
         self.matrices = {**dict.fromkeys(_ATTENTION, attention_matrices), **dict.fromkeys(_FFN, ffn_matrices)}
 
     def std(self, origin: Origin) -> float:

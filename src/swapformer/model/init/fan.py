@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.init.base import Init
 from swapformer.model.layers import Origin, Role
 from swapformer.ranges import Positive
@@ -35,7 +35,6 @@ class Normal(Init):
 
     def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
-        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:
@@ -61,7 +60,6 @@ class Xavier(Init):
 
     def __init__(self, dims: Dims, *, gain: Positive) -> None:
         super().__init__(dims)
-        require_positive(gain=gain)
         self.gain = gain
 
     def std(self, origin: Origin) -> float:
@@ -78,7 +76,6 @@ class Kaiming(Init):
 
     def __init__(self, dims: Dims, *, gain: Positive, table_std: Positive) -> None:
         super().__init__(dims)
-        require_positive(gain=gain, table_std=table_std)
         self.gain, self.table_std = gain, table_std
 
     def std(self, origin: Origin) -> float:
@@ -97,7 +94,6 @@ class Orthogonal(Init):
 
     def __init__(self, dims: Dims, *, gain: Positive, table_std: Positive) -> None:
         super().__init__(dims)
-        require_positive(gain=gain, table_std=table_std)
         self.gain, self.table_std = gain, table_std
 
     def std(self, origin: Origin) -> float:
@@ -124,7 +120,6 @@ class Natural(Init):
 
     def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
-        require_positive(std=std)
         self.deviation = std
 
     def std(self, origin: Origin) -> float:

@@ -12,6 +12,7 @@ from swapformer.model.normaliser import Normaliser
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.score import Score
+from swapformer.ranges import Declared
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,7 @@ class AttentionPlan:
     pattern: Pattern
 
 
-class Kernel(ABC):
+class Kernel(Declared, ABC):
     """Base of the slot: computes attention from queries, keys and values.
 
     Facts:

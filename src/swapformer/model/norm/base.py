@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 
 from swapformer.model.dims import Dims
+from swapformer.ranges import Declared
 
 
-class Norm(nn.Module, ABC):
+class Norm(Declared, nn.Module, ABC):
     """Base of the slot: x [B, T, D] → [B, T, D].
 
     Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_between, require_positive, require_presence
+from swapformer.model.dims import Dims
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
 from swapformer.model.ops import widen
@@ -35,9 +35,6 @@ class BatchNorm(Norm):
 
     def __init__(self, dims: Dims, *, eps: Positive, momentum: Fraction, affine: bool) -> None:
         super().__init__()
-        require_between("(0, 1]", momentum=momentum)
-        require_positive(eps=eps)
-        require_presence(affine=affine)
         self.eps, self.momentum = eps, momentum
         self.weight = gain(dims.d_model, start=1.0) if affine else None
         self.bias = shift(dims.d_model) if affine and dims.bias else None

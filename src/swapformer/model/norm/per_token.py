@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 from torch.nn import functional
 
-from swapformer.model.dims import Dims, require_positive, require_presence
+from swapformer.model.dims import Dims
 from swapformer.model.layers import gain, shift
 from swapformer.model.norm.base import Norm
 from swapformer.model.ops import widen
@@ -26,8 +26,6 @@ class LayerNorm(Norm):
 
     def __init__(self, dims: Dims, *, eps: Positive, affine: bool) -> None:
         super().__init__()
-        require_positive(eps=eps)
-        require_presence(affine=affine)
         self.eps = eps
         self.weight = gain(dims.d_model, start=1.0) if affine else None
         self.bias = shift(dims.d_model) if affine and dims.bias else None
@@ -46,8 +44,6 @@ class RMSNorm(Norm):
 
     def __init__(self, dims: Dims, *, eps: Positive, affine: bool) -> None:
         super().__init__()
-        require_positive(eps=eps)
-        require_presence(affine=affine)
         self.eps = eps
         self.weight = gain(dims.d_model, start=1.0) if affine else None
 
@@ -68,8 +64,6 @@ class ScaleNorm(Norm):
 
     def __init__(self, dims: Dims, *, eps: Positive, affine: bool) -> None:
         super().__init__()
-        require_positive(eps=eps)
-        require_presence(affine=affine)
         self.eps = eps
         self.scale = math.sqrt(dims.d_model)
         self.weight = gain(1, start=self.scale) if affine else None
@@ -91,8 +85,6 @@ class DyT(Norm):
 
     def __init__(self, dims: Dims, *, start: Positive, affine: bool) -> None:
         super().__init__()
-        require_positive(start=start)
-        require_presence(affine=affine)
         self.start = start
         self.alpha = gain(1, start=start) if affine else None
         self.weight = gain(dims.d_model, start=1.0) if affine else None

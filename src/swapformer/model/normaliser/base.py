@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 
 from swapformer.model.dims import Dims
+from swapformer.ranges import Declared
 
 
-class Normaliser(nn.Module, ABC):
+class Normaliser(Declared, nn.Module, ABC):
     """Base of the slot: masked logits [B, H, Q, K] → attention weights [B, H, Q, K].
 
     Facts:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from swapformer.model.dims import Dims, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.layers import gain
 from swapformer.model.normaliser.base import Normaliser, softmax
 from swapformer.model.ops import cumulative_sum, widen
@@ -66,7 +66,6 @@ class TopK(Normaliser):
 
     def __init__(self, dims: Dims, *, keys: Count) -> None:
         super().__init__(dims)
-        require_counts(keys=keys)
         self.keys = keys
 
     def forward(self, logits_BHQK: Tensor) -> Tensor:

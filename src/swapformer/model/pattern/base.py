@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Declared
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Reach:
         return tuple(sorted({*self.landmarks, *other.landmarks}))
 
 
-class Pattern(ABC):
+class Pattern(Declared, ABC):
     """Base of the slot: which keys a query may attend to, at least itself, by the tokens' `order`.
 
     Facts:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.ops import Constants
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.model.tokens import Tokens
@@ -60,7 +60,6 @@ class Window(Pattern):
     """
 
     def __init__(self, dims: Dims, *, before: Natural, after: Natural = 0) -> None:
-        require_counts(0, before=before, after=after)
         self.before, self.after = before, after
         self.causal = after == 0
         self.reach = Reach(before, after)
@@ -87,8 +86,6 @@ class Dilated(Pattern):
     """
 
     def __init__(self, dims: Dims, *, before: Natural | None, after: Natural, step: Count) -> None:
-        require_counts(0, before=before or 0, after=after)
-        require_counts(step=step)
         self.before, self.after, self.step = before, after, step
         self.causal = after == 0
         self.reach = Reach(math.inf if before is None else before * step, after * step, step)
@@ -116,10 +113,6 @@ class Distant(Pattern):
     reach = Reach(after=0)
 
     def __init__(self, dims: Dims, *, nearest: Several) -> None:
-        if nearest < 2:
-            raise ValueError(
-                f"`nearest` of a distant pattern must be at least 2, but it is {nearest}; 1 is model/pattern=causal."
-            )
         self.nearest = nearest
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
@@ -140,7 +133,6 @@ class Exponential(Pattern):
     causal = True
 
     def __init__(self, dims: Dims, *, base: Several) -> None:
-        require_counts(2, base=base)
         self.base, self.constants = base, Constants()
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
@@ -168,8 +160,6 @@ class Seasonal(Pattern):
     reach = Reach(after=0)
 
     def __init__(self, dims: Dims, *, period: Count, ahead: Natural) -> None:
-        require_counts(period=period)
-        require_counts(0, ahead=ahead)
         self.period, self.ahead = period, ahead
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
@@ -193,7 +183,6 @@ class Strided(Pattern):
     causal = True
 
     def __init__(self, dims: Dims, *, stride: Count) -> None:
-        require_counts(stride=stride)
         self.stride = stride
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
@@ -218,7 +207,6 @@ class Fixed(Pattern):
     anchored = True
 
     def __init__(self, dims: Dims, *, stride: Count, summary: Count) -> None:
-        require_counts(stride=stride)
         if not 1 <= summary <= stride:
             raise ValueError(f"`summary` must lie between 1 and `stride`, but it is {summary} and `stride` {stride}.")
         self.stride, self.summary = stride, summary

@@ -8,7 +8,7 @@ from operator import or_
 
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.pattern.base import Pattern, steps_ahead
 from swapformer.model.tokens import Tokens
 from swapformer.ranges import Natural
@@ -38,7 +38,6 @@ class TagWindow(Pattern):
     """
 
     def __init__(self, dims: Dims, *, tag: str, before: Natural, after: Natural = 0) -> None:
-        require_counts(0, before=before, after=after)
         self.tag, self.before, self.after = tag, before, after
         self.tags = (tag,)
 
@@ -83,7 +82,7 @@ class TagLink(Pattern):
     """
 
     def __init__(self, dims: Dims, *, query: Sequence[str], key: str) -> None:
-        if isinstance(query, str) or not query:
+        if not query:
             raise ValueError(f"`query` of a link must list at least one tag, such as [name], but it is {query!r}.")
         self.query, self.key = tuple(query), key
         self.tags = tuple(dict.fromkeys((*self.query, key)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.ops import Constants
 from swapformer.model.pattern.base import Pattern, Reach, steps_ahead
 from swapformer.model.tokens import Tokens
@@ -35,7 +35,6 @@ class Longformer(Pattern):
     anchored = True
 
     def __init__(self, dims: Dims, *, before: Natural, after: Natural = 0, places: Sequence[Natural]) -> None:
-        require_counts(0, before=before, after=after, places=min(places, default=0))
         self.before, self.after, self.places, self.constants = before, after, tuple(places), Constants()
         self.reach = Reach(before, after, landmarks=tuple(sorted(set(places))))
 
@@ -81,9 +80,6 @@ class BigBird(Pattern):
         last: Natural = 0,
         seed: Natural,
     ) -> None:
-        require_counts(block=block)
-        require_counts(0, before=before, after=after, random_before=random_before, random_after=random_after)
-        require_counts(0, first=first, last=last)
         self.block, self.before, self.after, self.seed = block, before, after, seed
         self.random_before, self.random_after, self.first, self.last = random_before, random_after, first, last
         self._drawn: dict[tuple[int, torch.device], Tensor] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, require_counts, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position, wide
 from swapformer.model.tokens import Tokens
@@ -34,7 +34,6 @@ class Sinusoidal(Position):
         super().__init__(dims)
         if dims.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even `d_model`, but it is {dims.d_model}; make it even.")
-        require_positive(base=base)
         self.base, self.amplitude = base, amplitude
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
@@ -95,7 +94,6 @@ class LearnedInterpolated(Position):
 
     def __init__(self, dims: Dims, *, rows: Several) -> None:
         super().__init__(dims)
-        require_counts(2, rows=rows)
         self.table = Embedding(rows, dims.d_model, Role.POSITION_EMBEDDING)
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:

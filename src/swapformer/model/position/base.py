@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.tokens import Tokens
+from swapformer.ranges import Declared
 
 
-class Position(nn.Module):
+class Position(Declared, nn.Module):
     """No position encoding, NoPE (Haviv et al. 2022, arXiv:2203.16634; Kazemnejad et al. 2023, arXiv:2305.19466).
 
     Base of the slot. Every encoding overrides one of the hooks and leaves the others alone:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, Side, require_positive, require_presence
+from swapformer.model.dims import Dims, Side
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.ops import Constants
 from swapformer.model.position.base import Position
@@ -40,7 +40,6 @@ class ALiBi(Position):
 
     def __init__(self, dims: Dims, *, decay: Positive) -> None:
         super().__init__(dims)
-        require_positive(decay=decay)
         self.slopes, self.constants = alibi_slopes(dims.num_heads, decay), Constants()
 
     def bias(self, context: Context) -> Tensor:
@@ -80,7 +79,6 @@ class T5(Position):
         super().__init__(dims)
         bidirectional = dims.side is Side.ENCODER if bidirectional is None else bidirectional
         exact = buckets // (4 if bidirectional else 2)
-        require_presence(bidirectional=bidirectional)
         parts = 4 if bidirectional else 2
         if buckets < parts or buckets % (parts // 2) or max_distance <= exact:
             raise ValueError(

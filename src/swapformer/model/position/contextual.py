@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.ops import cumulative_sum, head_products
 from swapformer.model.pattern import Causal
@@ -86,7 +86,6 @@ class CoPE(Position):
 
     def __init__(self, dims: Dims, *, rows: Several, gate_exponent: float) -> None:
         super().__init__(dims)
-        require_counts(2, rows=rows)
         self.past = Causal(dims)
         self.gate_scale = float(dims.head_dim**gate_exponent)
         self.table = Embedding(rows, dims.head_dim, Role.POSITION_KEY)

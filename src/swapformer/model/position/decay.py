@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_between, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.layers import Linear, Role, gain
 from swapformer.model.position.base import Position, wide
 from swapformer.ranges import Count, Positive, Within
@@ -36,7 +36,6 @@ class KerpleLog(Position):
 
     def __init__(self, dims: Dims, *, scale: Positive, rate: Positive) -> None:
         super().__init__(dims)
-        require_positive(scale=scale, rate=rate)
         self.log_scale = gain(dims.num_heads, 1, 1, start=math.log(scale))
         self.log_rate = gain(dims.num_heads, 1, 1, start=math.log(rate))
 
@@ -60,8 +59,6 @@ class KerplePower(Position):
 
     def __init__(self, dims: Dims, *, scale: Positive, power: Annotated[float, Within("(0, 2)")]) -> None:
         super().__init__(dims)
-        require_positive(scale=scale)
-        require_between("(0, 2)", power=power)
         self.log_scale = gain(dims.num_heads, 1, 1, start=math.log(scale))
         self.logit_power = gain(dims.num_heads, 1, 1, start=math.log(power / (2 - power)))
 
@@ -89,7 +86,6 @@ class FIRE(Position):
 
     def __init__(self, dims: Dims, *, width: Count, rate: Positive, threshold: Positive) -> None:
         super().__init__(dims)
-        require_positive(rate=rate, threshold=threshold)
         self.log_rate = gain(1, start=math.log(rate))
         self.log_threshold = gain(1, start=math.log(threshold))
         self.up = Linear(1, width, Role.POSITION_MAP, bias=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.layers import Embedding, Role
 from swapformer.model.position.base import Position
 from swapformer.ranges import Count
@@ -43,7 +43,6 @@ class RelativeBias(Position):
 
     def __init__(self, dims: Dims, *, max_distance: Count, symmetric: bool) -> None:
         super().__init__(dims)
-        require_counts(max_distance=max_distance)
         self.max_distance, self.symmetric = max_distance, symmetric
         rows = max_distance + 1 if symmetric else 2 * max_distance + 1
         self.table = Embedding(rows, dims.num_heads, Role.POSITION_BIAS)
@@ -70,7 +69,6 @@ class RelativeKey(Position):
 
     def __init__(self, dims: Dims, *, max_distance: Count) -> None:
         super().__init__(dims)
-        require_counts(max_distance=max_distance)
         self.max_distance = max_distance
         self.table = Embedding(2 * max_distance + 1, dims.head_dim, Role.POSITION_KEY)
 
@@ -94,7 +92,6 @@ class RelativeKeyQuery(Position):
 
     def __init__(self, dims: Dims, *, max_distance: Count) -> None:
         super().__init__(dims)
-        require_counts(max_distance=max_distance)
         self.max_distance = max_distance
         self.table = Embedding(2 * max_distance + 1, dims.head_dim, Role.POSITION_KEY)
 

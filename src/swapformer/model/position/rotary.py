@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_between, require_positive, require_presence
+from swapformer.model.dims import Dims
 from swapformer.model.position.base import Position, wide
 from swapformer.model.tokens import Tokens
 from swapformer.ranges import Fraction, Positive
@@ -36,8 +36,6 @@ class Rotation:
     """
 
     def __init__(self, dims: Dims, *, fraction: Fraction, interleaved: bool) -> None:
-        require_between("(0, 1]", fraction=fraction)
-        require_presence(interleaved=interleaved)
         self.width = int(dims.head_dim * fraction + 1e-9)
         if self.width < 2 or self.width % 2:
             raise ValueError(
@@ -143,7 +141,6 @@ class Rotary(Position):
 
     def __init__(self, dims: Dims, *, base: Positive, fraction: Fraction, interleaved: bool) -> None:
         super().__init__(dims)
-        require_positive(base=base)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         self.base = base
 
@@ -171,7 +168,6 @@ class XPos(Position):
 
     def __init__(self, dims: Dims, *, base: Positive, interleaved: bool, gamma: Positive, span: Positive) -> None:
         super().__init__(dims)
-        require_positive(gamma=gamma, span=span)
         self.rotation = Rotation(dims, fraction=1.0, interleaved=interleaved)
         self.base, self.gamma, self.span = base, gamma, span
 

@@ -9,18 +9,11 @@ import torch
 from torch import Tensor
 
 from swapformer.model.context import Context
-from swapformer.model.dims import Dims, require_counts, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.position.base import Position
 from swapformer.model.position.rotary import Rotation
 from swapformer.model.tokens import Tokens
 from swapformer.ranges import Count, Factor, Fraction, NonNegative, Positive
-
-
-def _require_stretch(factor: float, original_len: int = 1) -> None:
-    """Raise ValueError unless the factor of a stretch is at least 1, and the length of training too."""
-    if factor < 1:
-        raise ValueError(f"`factor` says how many times longer sequences become, at least 1, but it is {factor}.")
-    require_counts(original_len=original_len)
 
 
 def _raised_base(base: float, stretch: float, width: int) -> float:
@@ -55,7 +48,6 @@ class LinearRotary(Position):
         factor: Factor,
     ) -> None:
         super().__init__(dims)
-        _require_stretch(factor)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         self.base, self.factor = base, factor
 
@@ -89,7 +81,6 @@ class NTKRotary(Position):
         factor: Factor,
     ) -> None:
         super().__init__(dims)
-        _require_stretch(factor)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         self.base = _raised_base(base, factor, self.rotation.width)
 
@@ -124,7 +115,6 @@ class DynamicNTKRotary(Position):
         original_len: Count,
     ) -> None:
         super().__init__(dims)
-        _require_stretch(factor, original_len)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         _raised_base(base, 1.0, self.rotation.width)
         self.base, self.factor, self.original_len = base, factor, original_len
@@ -176,7 +166,6 @@ class YaRN(Position):
             raise ValueError(
                 f"yarn needs `beta_fast` above `beta_slow` above 0, but they are {beta_fast} and {beta_slow}."
             )
-        _require_stretch(factor, original_len)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         self.base, self.factor = base, factor
         # The index i of the pair that turns so many times within `original_len` positions.
@@ -229,12 +218,10 @@ class Llama3Rotary(Position):
         turns_high: Positive,
     ) -> None:
         super().__init__(dims)
-        require_positive(base=base)
         if not turns_high > turns_low > 0:
             raise ValueError(
                 f"llama3 needs `turns_high` above `turns_low` above 0, but they are {turns_high} and {turns_low}."
             )
-        _require_stretch(factor, original_len)
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
         self.base, self.factor, self.length = base, factor, original_len
         self.low, self.high = turns_low, turns_high

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from swapformer.model.dims import Dims
+from swapformer.ranges import Declared
 
 State = Any
 """The state of a stream: one tensor [B, T, D], or several."""
@@ -34,7 +35,7 @@ class ForwardPass:
     inputs: Callable[[], Sequence[Tensor]]
 
 
-class Residual(nn.Module, ABC):
+class Residual(Declared, nn.Module, ABC):
     """Base of the slot: a stream that is opened once, read and written by every branch, and closed once.
 
     One instance for each branch, whose number is in `dims`; the first opens the stream and runs it through the layers,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from swapformer.model.dims import Dims, require_counts
+from swapformer.model.dims import Dims
 from swapformer.model.layers import gain
 from swapformer.model.residual.base import Residual, Update
 from swapformer.ranges import Count, Positive
@@ -152,7 +152,6 @@ class HyperConnections(Residual):
 
     def __init__(self, dims: Dims, *, streams: Count, dynamic: Positive | None) -> None:
         super().__init__(dims)
-        require_counts(streams=streams)
         self.streams, self.read_stream = streams, (dims.layer * dims.branches + dims.branch) % streams
         self.spread = gain(streams, start=1.0)
         self.pick, self.mix = gain(streams, start=0.0), gain(streams, streams, start=0.0)

@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from swapformer.model.dims import Dims, deepnorm_factors, require_between
+from swapformer.model.dims import Dims, deepnorm_factors
 from swapformer.model.layers import Linear, Role, gain, shift
 from swapformer.model.residual.base import Residual
 from swapformer.ranges import Fraction, Within
@@ -41,7 +41,6 @@ class Weighted(Residual):
 
     def __init__(self, dims: Dims, *, alpha: Annotated[float, Within("[0, 1)")]) -> None:
         super().__init__(dims)
-        require_between("[0, 1)", alpha=alpha)  # 1 leaves the branches out
         self.alpha, self.carries = alpha, alpha != 0
 
     def write(self, state: Tensor, update: Tensor) -> Tensor:
@@ -142,7 +141,6 @@ class StochasticDepth(Residual):
 
     def __init__(self, dims: Dims, *, survival: Fraction) -> None:
         super().__init__(dims)
-        require_between("(0, 1]", survival=survival)
         number, count = dims.layer * dims.branches + dims.branch + 1, dims.num_layers * dims.branches
         self.survival = 1 - number / count * (1 - survival)
 

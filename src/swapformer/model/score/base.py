@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 
 from swapformer.model.dims import Dims
+from swapformer.ranges import Declared
 
 
-class Score(nn.Module, ABC):
+class Score(Declared, nn.Module, ABC):
     """Base of the slot: logits = scale · (raw(q, k) + position's scores) + position's bias.
 
     Facts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from swapformer.model.dims import Dims, require_positive
+from swapformer.model.dims import Dims
 from swapformer.model.layers import Role, StackedLinear, gain
 from swapformer.model.ops import head_products
 from swapformer.model.score.base import Score
@@ -62,7 +62,6 @@ class Softcap(Score):
 
     def __init__(self, dims: Dims, *, exponent: float, cap: Positive) -> None:
         super().__init__(dims)
-        require_positive(cap=cap)
         self.scale = self.factor = float(dims.head_dim**exponent)
         self.cap = cap
 

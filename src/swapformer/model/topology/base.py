@@ -12,7 +12,7 @@ from torch.nn import functional
 from swapformer.interface import MAIN, Readout
 from swapformer.model.cache import Cache
 from swapformer.model.depth import ExitTracker
-from swapformer.model.dims import Side, require_positive, require_presence
+from swapformer.model.dims import Side
 from swapformer.model.init import Init, initialise
 from swapformer.model.layers import Embedding, Linear, Role
 from swapformer.model.plan import ModelPlan
@@ -58,8 +58,6 @@ class Topology(Tapped):
 
     def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: Positive) -> None:
         super().__init__()
-        require_presence(tie_embeddings=tie_embeddings)
-        require_positive(embedding_scale=embedding_scale)
         self.dims, self.interface, self.depth = plan.dims, plan.interface, plan.depth(plan.dims)
         self._early: list[tuple[Tensor, Tokens]] = []
         self.layers_passed: Tensor | None = None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from swapformer.model.cache import Cache
 from swapformer.model.depth import ExitTracker
-from swapformer.model.dims import Side, require_presence
+from swapformer.model.dims import Side
 from swapformer.model.layers import declare_side
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
@@ -73,7 +73,6 @@ class EncoderDecoder(Topology):
         source: str = "task",
     ) -> None:
         super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
-        require_presence(share_embeddings=share_embeddings)
         if source not in self.choices["source"]:
             known = " or ".join(self.choices["source"])
             raise ValueError(f"`source` of an encoder-decoder must be {known}, but it is {source!r}.")

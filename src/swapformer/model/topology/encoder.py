@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from swapformer.interface import MAIN
-from swapformer.model.dims import Side, require_presence
+from swapformer.model.dims import Side
 from swapformer.model.layers import Embedding, Linear, Role, declare_side, shift
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
@@ -37,7 +37,6 @@ class Encoder(Topology):
 
     def __init__(self, plan: ModelPlan, *, tie_embeddings: bool, embedding_scale: Positive, transform: bool) -> None:
         super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
-        require_presence(transform=transform)
         width, asked = plan.dims.d_model, plan.interface.readouts
         segments = plan.interface.segments
         self.segments = Embedding(segments, width, Role.SEGMENT_EMBEDDING) if segments else None

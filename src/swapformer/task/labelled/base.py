@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from swapformer.random import stream
-from swapformer.ranges import Count, Share
+from swapformer.ranges import Count, Share, Within
 from swapformer.task import cache
 from swapformer.task.base import Batch, EvaluationSet, Sequences, Split
 from swapformer.task.labelled.answers import Kind
 from swapformer.task.labelled.examples import Columns, examples_of, unseen_examples
-from swapformer.task.settings import boolean, evaluation_batch, split_shares, whole_number
+from swapformer.task.settings import split_shares
 from swapformer.task.source import Source
 from swapformer.task.text_task import TokenisedTask
 from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE, Tokeniser
@@ -52,8 +52,8 @@ class LabelledTask(TokenisedTask):
         batch_size: Count = 16,
         eval_batch_size: Count | None = None,
     ) -> None:
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.eval_batch_size = evaluation_batch(eval_batch_size, self.batch_size)
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
         shares = source.own_shares or split_shares(split)
         self.examples = examples_of(source, tokeniser, self.special_tokens, shares, self.columns)
         self.set_tokens(tokeniser, self.examples.learned)
@@ -148,11 +148,16 @@ class ReadingTask(LabelledTask):
     """The columns of the answers, set by a class before."""
 
     def __init__(
-        self, *, second: str | None = None, block: Count = 64, segments: bool = False, **settings: Any
+        self,
+        *,
+        second: str | None = None,
+        block: Annotated[int, Within("[4, inf)")] = 64,
+        segments: bool = False,
+        **settings: Any,
     ) -> None:
         self.columns = Columns(() if second is None else (second,), self.answers, self.kind)
-        self.block = self.train_length = self.longest_trained = self.max_length = whole_number("block", block, 4)
-        self.segments = 2 if boolean("segments", segments) else 0
+        self.block = self.train_length = self.longest_trained = self.max_length = block
+        self.segments = 2 if segments else 0
         self.tags = ("segment",) if self.segments else ()
         super().__init__(**settings)
 

@@ -16,7 +16,7 @@ from swapformer.task.base import Batch, Split
 from swapformer.task.division import SPLITS
 from swapformer.task.labelled.base import ReadingTask, Rows
 from swapformer.task.measures import CLASS_DIRECTIONS
-from swapformer.task.settings import boolean, column_name
+from swapformer.task.settings import column_name
 from swapformer.task.value_measures import VALUE_DIRECTIONS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Classification(ReadingTask):
     def __init__(self, *, label: str = "label", balanced: bool = False, **settings: Any) -> None:
         self.answers = (column_name("label", label),)
         super().__init__(**settings)
-        self.balanced = boolean("balanced", balanced)
+        self.balanced = balanced
         self.classes = self.examples.classes
         self._members = {"train": self._by_class(np.array(self.examples.rows("train")))} | {
             split: self._by_class(rows) for split, rows in self.evaluated.items()
@@ -107,7 +107,7 @@ class Regression(ReadingTask):
     kind = "values"
 
     def __init__(self, *, values: Sequence[str] = ("value",), **settings: Any) -> None:
-        if isinstance(values, str) or not values:
+        if not values:
             raise UsageError(f"task.values must be a list of columns such as [value], but is {values!r}")
         self.answers = tuple(column_name("values entries", name) for name in values)
         super().__init__(**settings)

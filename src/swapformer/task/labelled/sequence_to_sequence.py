@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from swapformer.interface import MAIN, Interface
-from swapformer.ranges import Count
+from swapformer.ranges import Several
 from swapformer.task.base import IGNORE, Batch, Sequences
 from swapformer.task.labelled.base import LabelledTask, Rows
 from swapformer.task.labelled.examples import Columns
 from swapformer.task.measures import directions_of
-from swapformer.task.settings import column_name, whole_number
+from swapformer.task.settings import column_name
 from swapformer.task.tokeniser import END, PAD
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class SequenceToSequence(LabelledTask):
 
     special_tokens = (PAD, END)
 
-    def __init__(self, *, target: str = "target", block: Count = 64, answer: Count = 32, **settings: Any) -> None:
+    def __init__(self, *, target: str = "target", block: Several = 64, answer: Several = 32, **settings: Any) -> None:
         self.columns = Columns((column_name("target", target),))
-        self.block = whole_number("block", block, 2)
-        self.answer = self.train_length = self.longest_trained = whole_number("answer", answer, 2)
+        self.block = block
+        self.answer = self.train_length = self.longest_trained = answer
         self.max_length = max(self.block, self.answer)
         super().__init__(**settings)
 

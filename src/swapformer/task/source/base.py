@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Declared
 from swapformer.task.base import Split
 
 PIECE = 1 << 18
@@ -185,7 +186,7 @@ class Stamp(NamedTuple):
     changed: int
 
 
-class Source(ABC):
+class Source(Declared, ABC):
     """Base of sources: documents in a fixed order. A task has one, chosen by `task/source`.
 
     `description`: what messages call it. `min_count`: how often a character must occur to be a symbol of its own, where

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 from swapformer.errors import UsageError
 from swapformer.task.base import Split
-from swapformer.task.settings import boolean
 from swapformer.task.source.base import (
     Document,
     JoinedDocument,
@@ -60,7 +59,7 @@ class Files(Source):
             )
         if column is not None and not tables:
             raise no_columns(self.description, [column])
-        self.joined = boolean("source.joined", joined)
+        self.joined = joined
         if self.joined and tables:
             raise UsageError(f"only text files can be joined, but {str(tables[0])!r} is a table; set joined=false")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from swapformer.errors import UsageError, suggest
 from swapformer.ranges import Count
 from swapformer.task.python_syntax import ParsedSource, documented_functions
-from swapformer.task.settings import whole_number
 from swapformer.task.source.base import (
     Document,
     Source,
@@ -104,7 +103,7 @@ class Snippets(Source):
     min_count = Library.min_count
 
     def __init__(self, *, packages: Sequence[str], lines: Count) -> None:
-        self.lines = whole_number("source.lines", lines, 1)
+        self.lines = lines
         self.files = Library(packages=packages).files
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:

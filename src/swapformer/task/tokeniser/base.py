@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
+from swapformer.ranges import Declared
 
 Ids = NDArray[Any]
 
@@ -54,7 +55,7 @@ class TokenSpans(NamedTuple):
     ends: NDArray[np.int64]
 
 
-class Tokeniser(ABC):
+class Tokeniser(Declared, ABC):
     """Base of tokenisers, which turn text into ids and back once they have learned.
 
     A tokeniser that can write is `tokeniser.with_learned(tokeniser.learn(texts, …))`.
@@ -71,12 +72,11 @@ class Tokeniser(ABC):
     ready: bool = False
 
     def __init__(self, *, special: Sequence[str] = ()) -> None:
-        names = special if not isinstance(special, str) else None
-        if names is None or not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
+        if not all(special) or len({*special}) < len(special):
             raise UsageError(
                 f"task.tokeniser.special must be a list of different words such as ['{MASK}'], but is {special!r}"
             )
-        self.special = tuple(names)
+        self.special = tuple(special)
         self._learned: LearnedTokens | None = None
 
     @abstractmethod

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from swapformer.errors import UsageError, quote
-from swapformer.ranges import Count
-from swapformer.task.settings import whole_number
+from swapformer.ranges import Several
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 from swapformer.task.tokeniser.subword import bytes_of_symbols
 from swapformer.yaml_reader import parse_foreign_json
@@ -136,9 +135,9 @@ def _learned(text: str) -> LearnedTokens:
 class Numbers(_Foreign):
     """Tokens of which only the numbers are known: 0 … `vocab_size` − 1. No loss per byte is measured."""
 
-    def __init__(self, *, vocab_size: Count) -> None:
+    def __init__(self, *, vocab_size: Several) -> None:
         super().__init__()
-        self.vocab_size = whole_number("tokeniser.vocab_size", vocab_size, 2)
+        self.vocab_size = vocab_size
 
     def settings(self) -> dict[str, Any]:
         return {"vocab_size": self.vocab_size}

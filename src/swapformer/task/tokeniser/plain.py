@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
 from swapformer.ranges import Count
-from swapformer.task.settings import whole_number
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 
 UNKNOWN = "<unk>"
@@ -31,7 +30,7 @@ class Characters(Tokeniser):
 
     def __init__(self, *, min_count: Count | None = None, special: Sequence[str] = ()) -> None:
         super().__init__(special=special)
-        self.min_count = None if min_count is None else whole_number("tokeniser.min_count", min_count, 1)
+        self.min_count = min_count
 
     def settings(self) -> dict[str, Any]:
         return {"min_count": self.min_count}

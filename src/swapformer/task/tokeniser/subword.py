@@ -12,7 +12,6 @@ import numpy as np
 
 from swapformer.errors import UsageError
 from swapformer.ranges import Count
-from swapformer.task.settings import boolean, whole_number
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 from swapformer.task.tokeniser.plain import character_counts
 
@@ -28,7 +27,7 @@ class Subword(Tokeniser):
 
     def __init__(self, *, vocab_size: Count, special: Sequence[str] = ()) -> None:
         super().__init__(special=special)
-        self.vocab_size = whole_number("tokeniser.vocab_size", vocab_size, 1)
+        self.vocab_size = vocab_size
 
     def settings(self) -> dict[str, Any]:
         return {"vocab_size": self.vocab_size, "tokenizers": version("tokenizers")}
@@ -142,8 +141,8 @@ class WordPiece(Subword):
         self, *, vocab_size: Count, lowercase: bool, min_count: Count | None = None, special: Sequence[str] = ()
     ) -> None:
         super().__init__(vocab_size=vocab_size, special=special)
-        self.lowercase = boolean("tokeniser.lowercase", lowercase)
-        self.min_count = None if min_count is None else whole_number("tokeniser.min_count", min_count, 1)
+        self.lowercase = lowercase
+        self.min_count = min_count
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"lowercase": self.lowercase, "min_count": self.min_count}
