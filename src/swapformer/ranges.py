@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from swapformer.errors import UsageError, quote
@@ -27,7 +27,7 @@ class Within:
 
     interval: str
 
-    @property
+    @cached_property
     def _ends(self) -> tuple[float, float]:
         low, high = map(float, self.interval[1:-1].split(","))
         return low, high
@@ -66,7 +66,7 @@ Several = Annotated[int, Within("[2, inf)")]
 
 def check(hint: Any, value: object, name: str) -> None:
     """Raise UsageError unless the setting `name` is of the type `hint`."""
-    if not fits(hint, value):
+    if not (_word_fits if isinstance(value, int | float | str) else fits)(hint, value):
         raise UsageError(complaint(hint, value, name))
 
 
@@ -132,6 +132,12 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
         return eval(annotation, names) if isinstance(annotation, str) else annotation
     except Exception:  # a name that only type checkers import
         return Any
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _word_fits(hint: Any, value: float | str) -> bool:
+    """The result of `fits` for what is one number or text, which models ask of the same few very often."""
+    return fits(hint, value)
 
 
 def fits(hint: Any, value: object, largest: float = LARGEST) -> bool:
