@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 import yaml
@@ -45,7 +45,7 @@ ROOMS = {
     "training": {"model", "task", "random", "errors", "interface", "paths", "ranges", "targets", "results"},
     "probes": {"model", "task", "training", "measure", "interface", "random", "ranges", "targets", "results"},
     "measure": {"model", "task", "training", "random", "errors", "interface", "ranges", "targets", "results"},
-    "conformance": {"model", "training", "task", "random", "interface", "catalogue", "targets"},
+    "conformance": {"model", "training", "task", "random", "interface", "catalogue", "ranges", "targets"},
     "report": {"errors", "ranges", "results", "__version__"},
     "mirror": {"study", "report", "errors", "paths", "ranges", "targets", "results"},
     "study": {
@@ -364,6 +364,8 @@ def plain_types(hint: Any) -> set[Any]:
     """The types that an annotation is made of, the ranges of numbers aside."""
     if get_origin(hint) is Annotated:
         return plain_types(get_args(hint)[0])
+    if get_origin(hint) is Literal:
+        return set(map(type, get_args(hint)))
     return set().union(*map(plain_types, get_args(hint))) if get_args(hint) else {hint}
 
 

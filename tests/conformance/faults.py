@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -500,13 +500,13 @@ class LosesItsParts(Attention):
         return self.out(weights.mean(1) @ x)
 
 
-class FallsThrough(Activation):
-    """Takes a word that it does not know for the one that comes last."""
+class RefusesItsWord(Activation):
+    """Declares a word that it does not take."""
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"kind": ("hard", "soft")}
-
-    def __init__(self, dims: Dims, *, kind: str) -> None:
+    def __init__(self, dims: Dims, *, kind: Literal["hard", "soft", "softer"]) -> None:
         super().__init__(dims)
+        if kind == "softer":
+            raise ValueError("`kind` must be hard or soft.")
         self.kind = kind
 
     def forward(self, x: Tensor) -> Tensor:
@@ -529,11 +529,7 @@ class UndeclaredWords(Activation):
 class DeadWord(Kernel):
     """The reference, whatever backend is chosen."""
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"backend": ("math", "flash")}
-
-    def __init__(self, dims: Dims, *, backend: str) -> None:
-        if backend not in self.choices["backend"]:
-            raise ValueError(f"`backend` must be one of math, flash, but it is {backend!r}.")
+    def __init__(self, dims: Dims, *, backend: Literal["math", "flash"]) -> None:
         self.exact = Reference(dims)
 
     def refuses(self, plan: AttentionPlan, position: Position) -> None:

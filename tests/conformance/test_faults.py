@@ -91,8 +91,8 @@ FAULTS = [
     ("activation", "ReadsTheDevice", {}, "nothing_waits_for_the_device"),
     ("activation", "SumsUpFloats", {}, "deterministic_on_cuda"),
     ("activation", "KeepsItsGraph", {}, "nothing_outlives_a_step"),
-    ("activation", "FallsThrough", {"kind": "soft"}, "choices_are_declared"),
-    ("activation", "UndeclaredWords", {"kind": "soft"}, "choices_are_declared"),
+    ("activation", "RefusesItsWord", {"kind": "soft"}, "words_are_declared"),
+    ("activation", "UndeclaredWords", {"kind": "soft"}, "words_are_declared"),
 ]
 
 NEVER_ALONE = {

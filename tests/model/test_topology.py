@@ -186,7 +186,7 @@ class TestEncoderDecoder:
         later = inputs.clone()
         later[:, 4] = (later[:, 4] + 1) % V
         assert (leaking(later) - leaking(inputs))[:, 3].abs().min() > 1e-9
-        with pytest.raises(ValueError, match="must be task or inputs, but it is 'both'"):
+        with pytest.raises(ValueError, match="must be one of task, inputs, but it is 'both'"):
             made(Interface(V), "model/topology=encoder_decoder", "model.topology.source=both")
 
     def test_embeddings_are_one_table_or_two(self) -> None:

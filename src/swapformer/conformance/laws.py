@@ -60,7 +60,7 @@ LAWS: Mapping[str, Law] = {
         device.deterministic_on_cuda,
         device.nothing_outlives_a_step,
         settings.no_dead_knob,
-        settings.choices_are_declared,
+        settings.words_are_declared,
     )
 }
 

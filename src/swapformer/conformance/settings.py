@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from swapformer.conformance.differences import differ
 from swapformer.conformance.subject import Subject, refusal, require
+from swapformer.ranges import hints_of
 from swapformer.targets import find
 
 UNKNOWN = "no_such_word"
@@ -22,12 +23,12 @@ class Knob:
     Attributes:
         path: the keys and indices that lead to it from the part's own settings.
         value: its present value.
-        choices: the words that its class declares for it in `choices`; none for numbers and free words.
+        words: those that its class declares for it, as a Literal; none for numbers and free words.
     """
 
     path: tuple[str | int, ...]
     value: Any
-    choices: Sequence[str] = ()
+    words: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -41,7 +42,7 @@ class Knob:
         elif value is None:
             yield from (1, 3, 16, True)
         elif isinstance(value, str):
-            yield from ([word for word in self.choices if word != value] if self.choices else [f"{value}_2"])
+            yield from ([word for word in self.words if word != value] if self.words else [f"{value}_2"])
         elif isinstance(value, list):
             yield from ([0], [1])
         elif isinstance(value, int):
@@ -74,22 +75,17 @@ def no_dead_knob(subject: Subject) -> str | None:
     return None if knobs else "the part has no settings"
 
 
-def choices_are_declared(subject: Subject) -> str | None:
-    """Each of a setting's declared `choices` is accepted, and other words are refused by an error that names them."""
-    words = [knob for knob in knobs_of(subject.node) if isinstance(knob.value, str)]
-    for knob in words:
-        unknown = refusal(knob.set_to(subject, UNKNOWN))
+def words_are_declared(subject: Subject) -> str | None:
+    """A setting that takes some words only declares them as a Literal, and accepts each."""
+    knobs = [knob for knob in knobs_of(subject.node) if isinstance(knob.value, str)]
+    for knob in knobs:
         require(
-            bool(knob.choices) == (unknown is not None),
-            f"`{knob.name}` takes {'any word' if unknown is None else 'some words only'}, but its class declares "
-            f"{'choices = ' + str(tuple(knob.choices)) if knob.choices else 'no choices'}: refuse what is not among "
-            "them, and declare `choices = {setting: words}`.",
+            bool(knob.words) == (refusal(knob.set_to(subject, UNKNOWN)) is not None),
+            f"`{knob.name}` must declare the words that it takes, as Literal[…], but it refuses {UNKNOWN!r} itself.",
         )
-        refused = [word for word in knob.choices if refusal(knob.set_to(subject, word)) is not None]
-        require(not refused, f"`{knob.name}` must accept each of its choices, but refuses {', '.join(refused)}.")
-        unnamed = [word for word in knob.choices if word not in str(unknown)]
-        require(not unnamed, f"the error about an unknown `{knob.name}` must name all choices, but not {unnamed}.")
-    return None if words else "no setting is a word"
+        refused = [word for word in knob.words if refusal(knob.set_to(subject, word)) is not None]
+        require(not refused, f"`{knob.name}` must accept each word that it declares, but refuses {', '.join(refused)}.")
+    return None if knobs else "no setting is a word"
 
 
 def variants(subject: Subject) -> Iterator[Subject]:
@@ -116,4 +112,9 @@ def knobs_of(node: Any, path: tuple[str | int, ...] = (), owner: Any = None) -> 
         for index, value in enumerate(node):
             yield from knobs_of(value, (*path, index), owner)
     else:
-        yield Knob(path, node, getattr(owner, "choices", {}).get(path[-1], ()))
+        hint = hints_of(owner).get(str(path[-1])) if owner else None
+        yield Knob(path, node, [word for each in (hint, *get_args(hint)) for word in _words(each)])
+
+
+def _words(hint: Any) -> Sequence[str]:
+    return get_args(hint) if get_origin(hint) is Literal else ()

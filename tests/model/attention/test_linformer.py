@@ -127,7 +127,6 @@ def test_a_memory_of_another_length_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sharing": "all"}, "must be one of none, heads, key_value, but it is 'all'"),
         ({"pattern": Window(DIMS, before=2, after=2)}, "cannot follow the pattern Window; use model/pattern=full"),
         ({"pattern": Causal(DIMS)}, "linear, performer, reformer or mha to keep this pattern"),
     ],

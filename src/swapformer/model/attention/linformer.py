@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +50,6 @@ class Linformer(Attention):
 
     uses = ("pattern",)
     scoreless = "linformer"
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"sharing": ("none", "heads", "key_value")}
     sees_order = True
     anchored = True
     isotropic = False
@@ -60,12 +59,11 @@ class Linformer(Attention):
     places: ClassVar[Mapping[str, str]] = IMPLIED
     limit: int
 
-    def __init__(self, dims: Dims, *, pattern: Pattern, landmarks: Count, sharing: str) -> None:
+    def __init__(
+        self, dims: Dims, *, pattern: Pattern, landmarks: Count, sharing: Literal["none", "heads", "key_value"]
+    ) -> None:
         super().__init__()
         require_full(pattern, "linformer")
-        if sharing not in self.choices["sharing"]:
-            known = ", ".join(self.choices["sharing"])
-            raise ValueError(f"`sharing` of linformer must be one of {known}, but it is {sharing!r}.")
         maps = dims.num_heads if sharing == "none" else 1
         self.limit, self.head_dim, self.dropout_p = dims.max_len, dims.head_dim, dims.dropout
         self.query, self.key, self.value, self.out = projections(dims)

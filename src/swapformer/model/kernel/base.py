@@ -29,7 +29,6 @@ class Kernel(Declared, ABC):
 
     Facts:
         accelerator: the kind of device that it needs, cpu or gpu as in trainer.accelerator; None for any.
-        choices: the words that each setting may be that is a word, by its name; not stated by a part without words.
     """
 
     accelerator: str | None = None

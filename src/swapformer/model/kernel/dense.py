@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import ClassVar
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -69,11 +68,7 @@ class SDPA(Kernel):
         ValueError: for another backend.
     """
 
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"backend": ("auto", *_BACKENDS)}
-
-    def __init__(self, dims: Dims, *, backend: str) -> None:
-        if backend != "auto" and backend not in _BACKENDS:
-            raise ValueError(f"`backend` of sdpa must be one of auto, {', '.join(_BACKENDS)}, but it is {backend!r}.")
+    def __init__(self, dims: Dims, *, backend: Literal["auto", "math", "efficient", "flash", "cudnn"]) -> None:
         self.backend = _BACKENDS.get(backend)
 
     def refuses(self, plan: AttentionPlan, position: Position) -> str | None:

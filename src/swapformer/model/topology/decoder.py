@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -61,7 +61,6 @@ class EncoderDecoder(Topology):
     """
 
     reads_source: ClassVar[bool] = True
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"source": ("task", "inputs")}
 
     def __init__(
         self,
@@ -70,12 +69,9 @@ class EncoderDecoder(Topology):
         tie_embeddings: bool,
         embedding_scale: Positive,
         share_embeddings: bool,
-        source: str = "task",
+        source: Literal["task", "inputs"] = "task",
     ) -> None:
         super().__init__(plan, tie_embeddings=tie_embeddings, embedding_scale=embedding_scale)
-        if source not in self.choices["source"]:
-            known = " or ".join(self.choices["source"])
-            raise ValueError(f"`source` of an encoder-decoder must be {known}, but it is {source!r}.")
         self.reads_ahead = source == "inputs"
         self.source_embedding = None if share_embeddings else self._input_layer()
         self.encoder = Stack(plan.encoder, plan.dims.dropout)
