@@ -18,7 +18,8 @@ from swapformer.interface import MAIN, Interface
 from swapformer.study.config.compose import compose
 from swapformer.study.config.cost import step_peak
 from swapformer.training.inputs import total_loss
-from swapformer.training.operations import built, peak
+from swapformer.training.operations import built
+from swapformer.training.utilisation import peak
 
 BANDWIDTH = {"H100": 3.35e12, "H200": 4.8e12, "A100": 2.04e12}
 """Bytes a second of a device's memory, as NVIDIA's data sheets have them."""

@@ -16,8 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from swapformer.results.files import move
-from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS, UTILISATION, HistoryWriter
-from swapformer.training.operations import device_name, least_seconds
+from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS, HistoryWriter
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
 
@@ -55,8 +54,7 @@ class TrainingMonitor(Callback):
 
     Every `log_every` steps the mean training loss since the last row is written, with the learning rate of the last of
     them and the norm of its gradient before clipping. Each step with rows, those of evaluations too, has the tokens and
-    the seconds of training until then: without evaluations, and over the attempts that led there. Where the peak of the
-    device is known, the row of a loss has the share of it that the steps since the last one reached (`least_seconds`).
+    the seconds of training until then: without evaluations, and over the attempts that led there.
 
     The loss is judged every `log_every` steps, and after the first and the last: it must be finite and at most
     `divergence` times the loss of `guessing`. A training may start above that, and stay below as many times its first
@@ -82,22 +80,12 @@ class TrainingMonitor(Callback):
         self.watch = Stopwatch()
         self.tokens = 0
         self.placed = -1  # the newest step whose tokens and seconds are written
-        self.least = math.nan  # seconds of a step at the device's peak
-        self.since = (0, math.nan)  # the step and the seconds of the newest row of a loss
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.folder is not None:
             self.history = HistoryWriter(self.folder, trainer.global_step)
-            if name := device_name(pl_module.device):
-                module: Any = pl_module
-                rows = module.task.train_batch(module.config["data_seed"], 0).inputs.shape[0]
-                self.least = least_seconds(module.config, module.task, rows, name)
         self.tokens = pl_module.tokens_seen  # type: ignore[assignment]
         self.watch.start()
-        self.since = (trainer.global_step, self.watch.seconds)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        pl_module.utilisation = self.least * trainer.global_step / max(self.watch.seconds, 1e-9)  # type: ignore[assignment]
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         self.rate = max(group["lr"] for group in optimizer.param_groups)
@@ -122,10 +110,7 @@ class TrainingMonitor(Callback):
         self._require_sane(loss, step, step == trainer.max_steps)
         if step % self.log_every == 0:
             self.last_loss, self.total = loss, 0.0
-            (before, seconds), self.since = self.since, (step, self.watch.seconds)
-            used = self.least * (step - before) / max(self.watch.seconds - seconds, 1e-9)
-            mfu = {} if math.isnan(used) else {UTILISATION: used}
-            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate, "train/grad_norm": grad_norm, **mfu})
+            self.write(step, {TRAINING_LOSS: loss, "train/lr": self.rate, "train/grad_norm": grad_norm})
 
     def _require_sane(self, loss: float, step: int, last: bool) -> None:
         """Raise Diverged for a loss that is far above that of guessing."""

@@ -15,7 +15,6 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.model.stack import stacks
 from swapformer.results import items
-from swapformer.results.history import UTILISATION
 from swapformer.results.vocabulary import write_vocabulary
 from swapformer.targets import make
 from swapformer.task.base import Task
@@ -173,8 +172,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
 
 def _measured(module: TrialModule, task: Task) -> dict[str, Any]:
     """The final evaluation's metrics, their standard errors, which way each is better, and what it was of."""
-    used = {} if math.isnan(module.utilisation) else {UTILISATION: module.utilisation}
-    results, directions = module.results | used, {**task.directions, **task.summaries, "mfu": "higher"}
+    results, directions = module.results, {**task.directions, **task.summaries, "mfu": "higher"}
     errors = {name: value for name, value in results.items() if _base(name).endswith("_se")}
     return {
         "metrics": {name: value for name, value in results.items() if name not in errors},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import add
@@ -81,7 +80,6 @@ class TrialModule(lightning.LightningModule):
         self.results: dict[str, float] = {}
         self.digests: dict[str, ItemDigest] = {}
         self.tokens_seen = self.step = 0
-        self.utilisation = math.nan
         self.gradient_norm = torch.zeros(())
         self.notes: tuple[str, ...] = (
             *model.notes,

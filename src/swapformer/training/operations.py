@@ -1,11 +1,7 @@
-"""What a training step computes and keeps, and how near it comes to the peak of its device.
-
-Operations and bytes are counted on the meta device, where tensors have shapes and no data.
-"""
+"""What a training step computes and keeps, counted on the meta device, where tensors have shapes and no data."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
@@ -19,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from swapformer.interface import MAIN, Interface
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology
-from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, factory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -86,61 +81,3 @@ class _SavedBytes:
             self._alive.append(tensor)
             self.bytes += storage.nbytes()
         return tensor
-
-
-PEAKS: Mapping[str, tuple[float, float, float]] = {
-    "B200": (2250, 1125, 75),
-    "H200": (989.4, 494.7, 66.9),
-    "H100 PCIe": (756, 378, 51.2),
-    "H100 NVL": (835, 417, 60),
-    "H100": (989.4, 494.7, 66.9),
-    "A100": (312, 156, 19.5),
-    "V100": (125, math.nan, 15.7),
-    "L40S": (362, 183, 91.6),
-    "L4": (121, 60, 30.3),
-    "A10": (125, 62.5, 31.2),
-    "T4": (65, math.nan, 8.1),
-    "RTX 4090": (165.2, 82.6, 82.6),
-    "RTX 3090": (71, 35.6, 35.6),
-}
-"""Words of a device's name → its peak in TFLOP/s with 16-bit numbers, with TF32 and with float32, of dense products
-summed in float32, as NVIDIA's data sheets have them. A name belongs to the first that it contains."""
-
-
-def peak(device: str, precision: str) -> float:
-    """The operations a second that a device could do at most, by its name and Lightning's precision.
-
-    Not known (nan) are float64, a part of a device (MIG, GRID), a laptop's and what the table does not name. Float32
-    counts as TF32 where torch may use it.
-    """
-    words = set(device.replace("-", " ").split())
-    found = next((peaks for name, peaks in PEAKS.items() if words.issuperset(name.split())), None)
-    if found is None or words & {"MIG", "GRID", "Laptop"} or precision.startswith("64"):
-        return math.nan
-    half, tf32, single = found
-    if precision.startswith("32"):
-        return 1e12 * (tf32 if torch.get_float32_matmul_precision() != "highest" else single)
-    return 1e12 * half
-
-
-def device_name(device: torch.device) -> str:
-    """The name of a GPU; empty for a CPU."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-
-
-def least_seconds(config: Mapping[str, Any], task: Task, rows: int, device: str) -> float:
-    """The seconds that a step of `rows` sequences would take at the peak of its devices; nan where that is not known.
-
-    Divided by the seconds that it took, that is the model FLOPs utilisation (Chowdhery et al. 2022, arXiv 2204.02311,
-    appendix B). Operations are those of the model: what gradient checkpointing computes again is left out.
-    """
-    trainer = config["trainer"]
-    most = peak(device, str(trainer["precision"])) * trainer["devices"]
-    if math.isnan(most):
-        return math.nan
-    try:
-        model, _ = built(config, task.interface, "float32")
-        found = batch_cost(model, model.example(rows, task.train_length, "meta"), task.train_length, None)
-    except Exception:  # what it does depends on the data, or a part of the user's own does not count on meta
-        return math.nan
-    return (int(found["forward"] or 0) + int(found["backward"] or 0)) / most

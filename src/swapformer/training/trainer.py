@@ -29,6 +29,7 @@ from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, ProgressBar, ProgressLines, TrainingMonitor
 from swapformer.training.ranks import Ranks
 from swapformer.training.signals import StopRequest
+from swapformer.training.utilisation import Utilisation
 
 
 class DirectCheckpointIO(TorchCheckpointIO):
@@ -59,7 +60,12 @@ def make_trainer(
     folder, guessing = directory if ranks.first else None, guessing_loss(interface)
     watch = TrainingMonitor(folder, config["log_every"], config["divergence"], accumulate, guessing)
     # What watches a step has done so when the step is kept: a resumed trial does not see it again.
-    callbacks = [watch, *more, Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks)]
+    callbacks = [
+        watch,
+        Utilisation(watch),
+        *more,
+        Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks),
+    ]
     bar = ranks.first and sys.stderr.isatty()
     # Said, not found out: in a job of SLURM Lightning would take the job for its own, and requeue it.
     environment = TorchElasticEnvironment() if ranks.count > 1 else LightningEnvironment()

@@ -11,10 +11,10 @@ import torch
 
 from swapformer.results.history import SECONDS, UTILISATION
 from swapformer.study.config.compose import compose, environment_class, flops_of_a_step
-from swapformer.training import callbacks, operations
+from swapformer.training import utilisation
 from swapformer.training.assemble import build_task
 from swapformer.training.fit import fit
-from swapformer.training.operations import least_seconds, peak
+from swapformer.training.utilisation import least_seconds, peak
 
 SMALL = ["task=copy", "model.d_model=16", "model.num_layers=1", "budget.steps=20", "eval.every=10", "log_every=5"]
 
@@ -84,7 +84,7 @@ def test_a_part_that_does_not_count_stops_no_training(monkeypatch: pytest.Monkey
         raise AttributeError("a part of the user's own")
 
     config = compose(SMALL)
-    monkeypatch.setattr(operations, "built", fails)
+    monkeypatch.setattr(utilisation, "built", fails)
     assert math.isnan(least_seconds(config, build_task(config), 8, "NVIDIA A100-SXM4-80GB"))
 
 
@@ -92,7 +92,7 @@ def test_history_and_record_hold_operations_over_seconds_and_peak(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the definition, from the steps and the seconds that the history holds itself."""
-    monkeypatch.setattr(callbacks, "device_name", lambda device: "Tesla T4")
+    monkeypatch.setattr(utilisation, "device_name", lambda device: "Tesla T4")
     config = compose(SMALL)
     outcome = fit(config, tmp_path)
     with (tmp_path / "metrics.csv").open(newline="") as file:
