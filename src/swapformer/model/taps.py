@@ -42,9 +42,11 @@ class Tapped(Declared, nn.Module):
 
     Attributes:
         places: the name of each place, and the axes of its value in the letters of `dims` (see `names`).
+        skips_weights: whether a training step may leave some of its weights without a gradient; none of ours does.
     """
 
     places: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    skips_weights: bool = False
     _watchers: Mapping[str, tuple[Watcher, ...]] | None = None
 
     @property

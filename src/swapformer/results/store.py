@@ -175,6 +175,11 @@ class Store:
 _ID = re.compile("[0-9a-f]{16}")
 
 
+def last_checkpoint(folder: Path) -> Path:
+    """The file in a trial's folder that holds its newest state."""
+    return folder / "checkpoints" / "last.ckpt"
+
+
 def is_trial_id(name: str) -> bool:
     """Whether a name is one that a trial's folder has."""
     return _ID.fullmatch(name) is not None

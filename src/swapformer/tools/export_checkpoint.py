@@ -12,6 +12,7 @@ from swapformer.interop import FORMATS, save
 from swapformer.interop.tokeniser import FILE, their_tokeniser
 from swapformer.results.config import built_from, require_config
 from swapformer.results.record import FINISHED
+from swapformer.results.store import last_checkpoint
 from swapformer.results.vocabulary import read_vocabulary
 from swapformer.tools.command_line import add_common, store_of
 from swapformer.training.weights import read_weights
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UsageError(f"only a finished trial can be exported, but {record.id} is {record.status}")
     folder = store.directory(record.id)
     config = require_config(folder)
-    weights = read_weights(folder / "checkpoints" / "last.ckpt")
+    weights = read_weights(last_checkpoint(folder))
     with built_from(folder):
         notes = [*save(config, weights, options.directory, options.format)]
     notes.append(_with_tokeniser(read_vocabulary(folder), options.directory))

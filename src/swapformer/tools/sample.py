@@ -17,7 +17,7 @@ from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, gene
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.results.config import built_from, require_config
-from swapformer.results.store import Store
+from swapformer.results.store import Store, last_checkpoint
 from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.task.base import Task
 from swapformer.task.language import Language
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     store = Store(options.runs_dir or default_runs_dir())
     record = store.find(options.trial)
     directory = store.directory(record.id)
-    if not (directory / "checkpoints" / "last.ckpt").exists():
+    if not last_checkpoint(directory).exists():
         raise UsageError(f"trial {record.id} is {record.status} and has no checkpoint to write with; train it first.")
     config = require_config(directory)
     task, model = restore_writer(config, directory)

@@ -15,6 +15,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.model.stack import stacks
 from swapformer.results import items
+from swapformer.results.store import last_checkpoint
 from swapformer.results.vocabulary import write_vocabulary
 from swapformer.targets import make
 from swapformer.task.base import Task
@@ -129,7 +130,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     if config["trainer"]["precision"] == "64-true":
         model.double()  # now, since Lightning would do so after a checkpoint has been read
     module = TrialModule(model, task, config, ranks)
-    checkpoint = directory / "checkpoints" / "last.ckpt"
+    checkpoint = last_checkpoint(directory)
     if config["init_from"] is not None and not checkpoint.exists():
         loaded = load_initial_weights(model, task, config).text
         module.notes = (*module.notes, f"init_from={config['init_from']['source']}: {loaded}")
@@ -140,7 +141,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     reason = None
     with stop_on_signals() as stop, suppress_advice():
         own = [make(node, Callback, f"callbacks.{name}") for name, node in (config.get("callbacks") or {}).items()]
-        trainer = make_trainer(config, task.interface, directory, checkpoint, stop, ranks, [*own, *callbacks])
+        trainer = make_trainer(config, model, task.interface, directory, stop, ranks, [*own, *callbacks])
         try:
             resume = _checked(checkpoint, config, module.state_dict(), own) if checkpoint.exists() else None
             trainer.fit(module, ckpt_path=resume, weights_only=True)

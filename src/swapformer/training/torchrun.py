@@ -86,7 +86,6 @@ def _environment(threads: int) -> dict[str, str]:
     """
     inherited = {name: value for name, value in python_environment().items() if not name.startswith("PET_")}
     found = {**inherited, "OMP_NUM_THREADS": str(threads)}
-    found.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # ddp warns of every model without unused parameters
     if Path("/sys/class/net/lo").exists():
         found.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return found

@@ -24,6 +24,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from swapformer.interface import Interface
 from swapformer.model.stack import stacks
+from swapformer.results.store import last_checkpoint
 from swapformer.task.baselines import guessing_loss
 from swapformer.training.assemble import Config
 from swapformer.training.callbacks import Checkpoints, ProgressBar, ProgressLines, TrainingMonitor
@@ -47,9 +48,9 @@ class DirectCheckpointIO(TorchCheckpointIO):
 
 def make_trainer(
     config: Config,
+    model: nn.Module,
     interface: Interface,
     directory: Path,
-    checkpoint: Path,
     stop: StopRequest,
     ranks: Ranks,
     more: Sequence[Callback],
@@ -64,7 +65,7 @@ def make_trainer(
         watch,
         Utilisation(watch),
         *more,
-        Checkpoints(checkpoint, config["checkpoint_every"], evaluation["every"], stop, ranks),
+        Checkpoints(last_checkpoint(directory), config["checkpoint_every"], evaluation["every"], stop, ranks),
     ]
     bar = ranks.first and sys.stderr.isatty()
     # Said, not found out: in a job of SLURM Lightning would take the job for its own, and requeue it.
@@ -74,7 +75,7 @@ def make_trainer(
     return Trainer(
         accelerator=settings["accelerator"],
         devices=settings["devices"],
-        strategy=strategy(config, ranks),
+        strategy=strategy(config, ranks, model),
         # Lightning refuses the name of float64 under fsdp, but not what it stands for.
         plugins=[*plugins, DoublePrecision()] if double else plugins,
         precision=None if double else settings["precision"],
@@ -139,17 +140,18 @@ def suppress_advice() -> Iterator[None]:
 STRATEGIES = ("ddp", "fsdp")
 
 
-def strategy(config: Config, ranks: Ranks) -> Strategy | str:
+def strategy(config: Config, ranks: Ranks, model: nn.Module) -> Strategy | str:
     """Lightning's strategy of a trial.
 
-    Both average gradients over the ranks. Under ddp parameters that a step does not use count as zero. Under fsdp a
-    checkpoint holds the whole state in one file.
+    Both average gradients over the ranks. Under ddp torch looks for weights that a step left out, which then count as
+    zero, only where a part says `skips_weights`. Under fsdp a checkpoint holds the whole state in one file.
     """
     name = config["trainer"]["strategy"]
     if name is None:
         return "auto"
     if name == "ddp":
-        return DDPStrategy(find_unused_parameters=True)
+        skips = any(getattr(part, "skips_weights", False) for part in model.modules())
+        return DDPStrategy(find_unused_parameters=skips)
     if name == "fsdp":
         return ModelParallelStrategy(ranks.count, 1, save_distributed_checkpoint=False)
     raise ValueError(f"`trainer.strategy` must be null or one of {', '.join(STRATEGIES)}, but it is {name!r}.")

@@ -20,7 +20,7 @@ from torch import Tensor
 from swapformer.errors import UsageError, cut
 from swapformer.model.topology import Topology
 from swapformer.results.config import built_from
-from swapformer.results.store import is_trial_id
+from swapformer.results.store import is_trial_id, last_checkpoint
 from swapformer.task.base import Task
 from swapformer.task.language import kept_language
 from swapformer.training.assemble import Config, build_model, build_task, rebuild_task
@@ -164,7 +164,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def checkpoint_step(directory: Path) -> int | None:
     """The optimiser step that a trial would resume from; None where it has no checkpoint that can be read."""
     try:
-        found = torch.load(directory / "checkpoints" / "last.ckpt", map_location="cpu", mmap=True, weights_only=True)
+        found = torch.load(last_checkpoint(directory), map_location="cpu", mmap=True, weights_only=True)
         return int(found["global_step"])
     except Exception:  # what is wrong with it is said when the trial runs
         return None
@@ -217,7 +217,7 @@ def restore_writer(config: Config, directory: Path) -> tuple[Task, Topology]:
 
 
 def _restore_model(config: Config, directory: Path, task: Task) -> Topology:
-    path = directory / "checkpoints" / "last.ckpt"
+    path = last_checkpoint(directory)
     try:
         checkpoint = read_checkpoint(path)
         weights = weights_of(checkpoint)

@@ -15,7 +15,7 @@ from swapformer.measure.base import Measurement
 from swapformer.ranges import LARGEST
 from swapformer.results.moments import END, moments_of
 from swapformer.results.record import FINISHED
-from swapformer.results.store import Store
+from swapformer.results.store import Store, last_checkpoint
 from swapformer.study.config import budget, nodes, sizes
 from swapformer.study.config.alternatives import require_one
 from swapformer.study.config.changes import resolve_changes
@@ -127,7 +127,7 @@ def _of_trial(text: str, runs_dir: str) -> Path:
             f"a trial can start from one that has finished, but {record.id} is {record.status}; finish it with the "
             f"command that began it: {record.command}"
         )
-    return store.directory(record.id) / "checkpoints" / "last.ckpt"
+    return last_checkpoint(store.directory(record.id))
 
 
 def _load_option(slot: str, name: str) -> Config:
