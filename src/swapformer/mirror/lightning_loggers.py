@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from swapformer.errors import UsageError
 from swapformer.mirror.base import Destination, ReportProblem, Run, RunInfo, filled, summary_of
@@ -32,6 +32,7 @@ class LightningLogger(Destination):
             emptied when the trial's run is opened again.
         folder: where files go; a relative one is below runs_dir/mirror.
         plain_names: write `val/loss@64` as `val/loss at 64`, for services that allow no `@`.
+        end: where what a trial ended with stands: among the metrics, as `end/NAME`, or among the settings, as `end`.
         package: a package that the logger needs in addition to Lightning.
         hint: a line for the end of the command; `{folder}` is the folder.
         patience: seconds that the command waits for the mirror at its end.
@@ -43,11 +44,12 @@ class LightningLogger(Destination):
         logger: Mapping[str, Any],
         folder: str,
         plain_names: bool,
+        end: Literal["metrics", "settings"],
         package: str | None,
         hint: str | None,
         patience: Positive,
     ) -> None:
-        self.logger, self.folder, self.plain_names = logger, folder, plain_names
+        self.logger, self.folder, self.plain_names, self.end = logger, folder, plain_names, end
         self.package, self.hint, self.patience = package, hint, patience
 
     @property
@@ -76,14 +78,14 @@ class LightningLogger(Destination):
             warnings.simplefilter("ignore")  # that a folder holds files, that a file store is old
             logger: Logger = make(filled(self.logger, facts), Logger, "logger.lightning.logger")
             logger.log_hyperparams({key: value for key, value in info.config.items() if key != "logger"})
-        return _LightningRun(logger, self.plain_names)
+        return _LightningRun(logger, self.plain_names, self.end)
 
 
 class _LightningRun(Run):
-    """The rows of a trial's history, and last what it ended with, as `end/NAME`."""
+    """The rows of a trial's history, and last what it ended with."""
 
-    def __init__(self, logger: Logger, plain_names: bool) -> None:
-        self.logger, self.plain_names = logger, plain_names
+    def __init__(self, logger: Logger, plain_names: bool, end: str) -> None:
+        self.logger, self.plain_names, self.end = logger, plain_names, end
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         if self.plain_names:
@@ -93,7 +95,11 @@ class _LightningRun(Run):
 
     def finish(self, record: Record, numbers: Mapping[str, float], pictures: Mapping[str, Path]) -> None:
         ends = {**summary_of(record), **numbers}
-        self.log(record.steps, {f"end/{name}": float(value) for name, value in ends.items() if _is_number(value)})
+        if self.end == "settings":
+            self.logger.log_hyperparams({"end": ends})
+            self.logger.save()
+        else:
+            self.log(record.steps, {f"end/{name}": float(value) for name, value in ends.items() if _is_number(value)})
         self.logger.finalize("success" if record.status == FINISHED else "failed")
 
     def abandon(self) -> None:
