@@ -187,6 +187,16 @@ def _outside(hint: Any) -> Iterator[float]:
                 yield kind(high + (interval[-1] == "]"))
 
 
+def test_marks_of_the_users_own_on_a_type_are_no_obstacle() -> None:
+    class Mine(Declared):
+        def __init__(self, *, size: Annotated[int, ["what it is for"]]) -> None:
+            self.size = size
+
+    assert Mine(size=3).size == 3
+    with pytest.raises(UsageError, match="`size` must be a whole number"):
+        Mine(size="three")  # type: ignore[arg-type]
+
+
 def test_a_class_stands_only_where_its_kind_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a Destination here, but torch\.nn\.Linear is not one"):
         make_destination({"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1})

@@ -66,7 +66,11 @@ Several = Annotated[int, Within("[2, inf)")]
 
 def check(hint: Any, value: object, name: str) -> None:
     """Raise UsageError unless the setting `name` is of the type `hint`."""
-    if not (_word_fits if isinstance(value, int | float | str) else fits)(hint, value):
+    try:
+        held = _word_fits(hint, value) if isinstance(value, int | float | str) else fits(hint, value)
+    except TypeError:  # marks of a user's own that cannot be looked up
+        held = fits(hint, value)
+    if not held:
         raise UsageError(complaint(hint, value, name))
 
 
