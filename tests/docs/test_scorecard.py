@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -127,3 +128,13 @@ def test_a_verdict_that_a_study_does_not_give_is_not_counted(tmp_path: Path) -> 
     (tmp_path / "06_strange").mkdir()
     with pytest.raises(UsageError, match="must name every exercise, but '06_strange' is missing"):
         scorecard(tmp_path)
+
+
+@pytest.mark.parametrize("name", exercises())
+def test_a_readme_of_an_exercise_is_short(name: str) -> None:
+    """Without what the report makes: at most 1 200 words, and 25 in a cell."""
+    text = (experiments_dir() / name / "README.md").read_text(encoding="utf-8")
+    own = re.sub(r"<!-- \S+: made by.*?<!-- end of what is made -->", "", text, flags=re.DOTALL)
+    assert len(own.split()) <= 1200
+    cells = [cell.split() for line in own.splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert [" ".join(cell) for cell in cells if len(cell) > 25] == []
