@@ -35,9 +35,19 @@ def steps_of(model: Topology, inputs: Tensor, *, cache: bool, padding: Tensor | 
 
 
 class TestPadding:
-    @pytest.mark.parametrize("part", ["position=rope", "attention=mla", "attention=gated_delta", "attention=mamba2"])
+    @pytest.mark.parametrize(
+        "part",
+        [
+            "position=rope",
+            "attention=mla",
+            "attention=gated_delta",
+            "attention=mamba2",
+            "attention=linear convolution=3",
+        ],
+    )
     def test_shorter_prompts_write_what_they_write_alone(self, part: str) -> None:
-        model, inputs = wide(f"model/{part}"), ids(2)
+        option, _, setting = part.partition(" ")
+        model, inputs = wide(f"model/{option}", *[f"model.attention.{setting}"] * bool(setting)), ids(2)
         padding = torch.zeros_like(inputs, dtype=torch.bool)
         padding[1, :5] = True
         for cache in (True, False):

@@ -6,6 +6,8 @@ one place at a time in float64.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -27,8 +29,8 @@ DIMS = Dims(WIDTH, 1, HEADS, HEAD_DIM, LENGTH, 5)
 NOPE = Position(DIMS)
 
 
-def linear(pattern: Pattern) -> LinearAttention:
-    part = LinearAttention(DIMS, pattern=pattern).double()
+def linear(pattern: Pattern, convolution: int = 1) -> LinearAttention:
+    part = LinearAttention(DIMS, pattern=pattern, convolution=convolution).double()
     with torch.no_grad():
         for name, parameter in part.named_parameters():
             parameter.copy_(0.7 * torch.randn(parameter.shape, generator=stream("linear", name), dtype=torch.float64))
@@ -43,7 +45,7 @@ def context(tokens: Tokens) -> Context:
     return Context(tokens, tokens, torch.float64)
 
 
-def heads(part: LinearAttention, inputs: Tensor) -> list[Tensor]:
+def heads(part: Any, inputs: Tensor) -> list[Tensor]:
     """φ(q), φ(k) and v, [B, H, T, E]."""
     q, k, v = (
         layer(inputs).view(len(inputs), -1, HEADS, HEAD_DIM).transpose(1, 2)
@@ -52,7 +54,7 @@ def heads(part: LinearAttention, inputs: Tensor) -> list[Tensor]:
     return [torch.where(q > 0, q + 1, q.exp()), torch.where(k > 0, k + 1, k.exp()), v]
 
 
-def recurrent(part: LinearAttention, inputs: Tensor) -> Tensor:
+def recurrent(part: Any, inputs: Tensor) -> Tensor:
     """Equations 18 to 20: S_i = S_{i−1} + φ(k_i) v_iᵀ, z_i = z_{i−1} + φ(k_i), out_i = φ(q_i)ᵀS_i / φ(q_i)ᵀz_i."""
     q, k, v = heads(part, inputs)
     s = torch.zeros(len(inputs), HEADS, HEAD_DIM, HEAD_DIM, dtype=torch.float64)
@@ -85,6 +87,28 @@ def test_the_parallel_form_equals_the_definition_with_gradients(
     grads = [torch.autograd.grad(out.square().sum(), leaves, retain_graph=True) for out in (ours, theirs)]
     assert (ours - theirs).abs().max() <= 1e-10
     assert max((a - b).abs().max().item() for a, b in zip(*grads, strict=True)) <= 1e-10
+
+
+def test_the_convolution_comes_before_the_features() -> None:
+    """y_i + Σ_s f_s ⊙ y_{i−s} for q, k and v, one place at a time, and then equations 18 to 20."""
+    part, inputs = linear(Causal(DIMS), convolution=3), x(20)
+
+    class Convolved:
+        out = part.out
+
+        def __getattr__(self, name: str) -> object:
+            layer, taps = getattr(part, name), part.filters[("query", "key", "value").index(name)]
+            return lambda y: torch.stack(
+                [
+                    layer(y)[:, i] + sum(taps[s] * layer(y)[:, i - s] for s in range(3) if i >= s)
+                    for i in range(y.shape[1])
+                ],
+                dim=1,
+            )
+
+    ours = part(inputs, context(Tokens.of(20)), NOPE)
+    assert (ours - recurrent(Convolved(), inputs)).abs().max() <= 1e-10
+    assert (ours - recurrent(part, inputs)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("pattern", [Causal(DIMS), Full(DIMS)])

@@ -21,9 +21,11 @@ from swapformer.model.attention.common import (
 from swapformer.model.attention.linear_ops import Pair, implied_weights, weighted_mean, without_padding
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
+from swapformer.model.extension import Convolution
 from swapformer.model.ops import widen
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
+from swapformer.ranges import Count
 
 
 class LinearAttention(Attention):
@@ -34,8 +36,12 @@ class LinearAttention(Attention):
     al. 2021, arXiv:2104.09864, equation 19). With several documents in a row, or fewer queries than keys, the sums are
     taken pair by pair. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
+    Args:
+        convolution: positions that a causal convolution of q, k and v reads, as the extension of this name does for
+            other attentions; 1 is none.
+
     Raises:
-        ValueError: if the pattern is neither full nor plainly causal.
+        ValueError: if the pattern is neither full nor plainly causal, or `convolution` is below 1.
     """
 
     uses = ("pattern",)
@@ -44,18 +50,27 @@ class LinearAttention(Attention):
     signed = True  # a position rotates the numerator alone
     places: ClassVar[Mapping[str, str]] = IMPLIED
 
-    def __init__(self, dims: Dims, *, pattern: Pattern) -> None:
+    def __init__(self, dims: Dims, *, pattern: Pattern, convolution: Count = 1) -> None:
         super().__init__()
         require_plain(pattern, "linear")
+        width = dims.num_heads * dims.head_dim
+        self.convolution = Convolution(dims, width=convolution)
+        self.sees_order = convolution > 1
         self.head_dim, self.pattern = dims.head_dim, pattern
         self.query, self.key, self.value, self.out = projections(dims)
+        if convolution > 1:
+            self.filters = self.convolution.modules(width, width, width)["filters"]
         self.dropout = nn.Dropout(dims.dropout)
-        self.state_width = dims.num_heads * dims.head_dim * (dims.head_dim + 1)
+        self.state_width = width * (dims.head_dim + 1) + 3 * (convolution - 1) * width
 
     def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        keyed = x if memory is None else memory
+        projected = self.query(x), self.key(keyed), self.value(keyed)
+        if self.sees_order:
+            projected = self.convolution.project(projected, context, crosses=memory is not None)
         context = context if context.cache is None or memory is not None else context.among_queries
-        v = tap_heads(self, "hook_v", split_heads(self.value(x if memory is None else memory), self.head_dim))
-        features = self._features(x, context, position, memory)
+        v = tap_heads(self, "hook_v", split_heads(projected[2], self.head_dim))
+        features = self._features(*projected[:2], context, position)
         mixed = mix_values(
             self,
             v,
@@ -65,12 +80,11 @@ class LinearAttention(Attention):
         heads = mixed.to(x.dtype).transpose(1, 2).flatten(2)
         return self.dropout(project_heads(self, self.out, heads, v.shape[1]))
 
-    def _features(self, x: Tensor, context: Context, position: Position, memory: Tensor | None) -> tuple[Pair, Pair]:
+    def _features(self, q: Tensor, k: Tensor, context: Context, position: Position) -> tuple[Pair, Pair]:
         """φ(q) and φ(k), each [B, H, T, E], and the two rotated by the position."""
-        projected = self.query(x), self.key(x if memory is None else memory)
         q, k = (
             functional.elu(widen(tap_heads(self, place, split_heads(y, self.head_dim)))) + 1
-            for place, y in zip(("hook_q", "hook_k"), projected, strict=True)
+            for place, y in (("hook_q", q), ("hook_k", k))
         )
         k = without_padding(k, context)
         return (q, k), position.rotate(q, k, context)
