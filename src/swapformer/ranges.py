@@ -58,7 +58,7 @@ Natural = Annotated[int, Within("[0, inf)")]
 Positive = Annotated[float, Within("(0, inf)")]
 NonNegative = Annotated[float, Within("[0, inf)")]
 Share = Annotated[float, Within("[0, 1]")]
-Proper = Annotated[float, Within("(0, 1)")]
+OpenShare = Annotated[float, Within("(0, 1)")]
 Fraction = Annotated[float, Within("(0, 1]")]
 Factor = Annotated[float, Within("[1, inf)")]
 Several = Annotated[int, Within("[2, inf)")]
@@ -67,7 +67,7 @@ Several = Annotated[int, Within("[2, inf)")]
 def check(hint: Any, value: object, name: str) -> None:
     """Raise UsageError unless the setting `name` is of the type `hint`."""
     try:
-        held = _word_fits(hint, value) if isinstance(value, int | float | str) else fits(hint, value)
+        held = _scalar_fits(hint, value) if isinstance(value, int | float | str) else fits(hint, value)
     except TypeError:  # marks of a user's own that cannot be looked up
         held = fits(hint, value)
     if not held:
@@ -83,10 +83,10 @@ def check_settings(made: Callable[..., Any], settings: Mapping[str, Any], where:
 
 
 class Declared:
-    """Base of parts, tasks and what they are made of: a keyword of the constructor is of the type that it declares.
+    """Base of parts, tasks, sources and tokenisers: holds each keyword of the constructor to the type that it declares.
 
     Raises:
-        UsageError: for the first that is not, before the constructor runs.
+        UsageError: for the first keyword that is not of its type, before the constructor runs.
     """
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
@@ -139,7 +139,7 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _word_fits(hint: Any, value: float | str) -> bool:
+def _scalar_fits(hint: Any, value: float | str) -> bool:
     """The result of `fits` for what is one number or text, which models ask of the same few very often."""
     return fits(hint, value)
 

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.ranges import Count, Proper, Within
+from swapformer.ranges import Count, OpenShare, Within
 from swapformer.task.content_split import LISTED, SHARES
 from swapformer.task.layout import column
 from swapformer.task.questions import QuestionTask
@@ -194,7 +194,7 @@ class ModularAddition(QuestionTask):
         self,
         *,
         modulus: Annotated[int, Within("[2, 4000]")] = 97,
-        fraction: Proper = 0.5,
+        fraction: OpenShare = 0.5,
         batch_size: Count = 128,
         eval_batch_size: Count | None = None,
         as_source: bool = False,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from swapformer.ranges import Count, Proper
+from swapformer.ranges import Count, OpenShare
 from swapformer.task.layout import ItemLayout, append_filler
 from swapformer.task.questions import QuestionTask
 from swapformer.task.synthetic import Synthetic
@@ -66,7 +66,7 @@ class Dyck(Synthetic):
         *,
         kinds: Count = 2,
         depth: Count = 3,
-        opening: Proper = 0.6,
+        opening: OpenShare = 0.6,
         lengths: Sequence[int] = (12, 32),
         **settings: Any,
     ) -> None:
@@ -112,7 +112,7 @@ class Brackets(QuestionTask):
         *,
         kinds: Count = 3,
         depth: Count = 8,
-        opening: Proper = 0.6,
+        opening: OpenShare = 0.6,
         lengths: Sequence[int] = (6, 16),
         **settings: Any,
     ) -> None:

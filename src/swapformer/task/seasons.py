@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface, Readout
 from swapformer.random import stream
-from swapformer.ranges import Count, Natural, Positive, Proper, Several, Share
+from swapformer.ranges import Count, Natural, OpenShare, Positive, Several, Share
 from swapformer.task.forecast import Forecast
-
-_ABOVE_0: tuple[str, Callable[[float], bool]] = ("a number above 0", lambda given: given > 0)
 
 
 class Seasons(Forecast):
@@ -38,7 +36,7 @@ class Seasons(Forecast):
         *,
         length: Count = 20000,
         periods: Sequence[Several] = (12, 60),
-        persistence: Proper = 0.9,
+        persistence: OpenShare = 0.9,
         event_every: Several = 50,
         level: Positive = 1.0,
         noise: Positive = 0.3,

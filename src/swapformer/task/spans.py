@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Interface
-from swapformer.ranges import Count, Factor, Proper
+from swapformer.ranges import Count, Factor, OpenShare
 from swapformer.task.base import Batch, Sequences, Split
 from swapformer.task.measures import directions_of
 from swapformer.task.text_task import BlockTask
@@ -41,7 +41,7 @@ class Spans(BlockTask):
     directions = directions_of(_METRICS)
 
     def __init__(
-        self, *, rate: Proper = 0.15, mean_length: Factor = 3.0, sentinels: Count = 100, **settings: Any
+        self, *, rate: OpenShare = 0.15, mean_length: Factor = 3.0, sentinels: Count = 100, **settings: Any
     ) -> None:
         self.rate, self.mean_length = rate, mean_length
         self.sentinels = sentinels

@@ -1,4 +1,4 @@
-"""What a training step computes and keeps, counted on the meta device, where tensors have shapes and no data."""
+"""Counts the operations and the bytes of a training step on the meta device, where tensors have shapes and no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near a training comes to the peak of its device: model FLOPs utilisation, as a callback."""
+"""Model FLOPs utilisation: the share of its devices' peak that a training reaches, added by a callback."""
 
 from __future__ import annotations
 

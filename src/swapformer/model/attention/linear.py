@@ -37,8 +37,8 @@ class LinearAttention(Attention):
     taken pair by pair. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
 
     Args:
-        convolution: positions that a causal convolution of q, k and v reads, as the extension of this name does for
-            other attentions; 1 is none.
+        convolution: positions that a causal convolution of q, k and v reads, as the extension `convolution` does for
+            other attentions; with 1 there is no convolution.
 
     Raises:
         ValueError: if the pattern is neither full nor plainly causal, or `convolution` is below 1.
