@@ -85,5 +85,5 @@ def test_json_of_others_is_read() -> None:
 
 
 def test_an_alias_within_what_it_names_is_refused() -> None:
-    with pytest.raises(yaml.YAMLError, match=r"the alias \*a stands within what it names"):
+    with pytest.raises(yaml.YAMLError, match="an alias stands within what it names"):
         parse_yaml("a: &a [1, *a]")
