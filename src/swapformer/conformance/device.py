@@ -7,7 +7,7 @@ algorithms are deterministic, which is the default. What a step leaves alive is 
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from swapformer.conformance.subject import (
     LENGTH,
@@ -54,8 +53,13 @@ def _name(func: Any) -> str:
     return str(func.overloadpacket.__name__).strip("_")
 
 
-def _on_device(values: object) -> bool:
-    return any(isinstance(each, Tensor) and each.is_meta for each in tree_leaves(values))
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among arguments, and in lists of them."""
+    for each in values:
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, list | tuple):
+            yield from _tensors(each)
 
 
 class _Copies(TorchFunctionMode):
@@ -69,7 +73,7 @@ class _Copies(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _FROM_HOST and str(kwargs.get("device") or "cpu").startswith("meta"):
             self.found[f"torch.{func.__name__} of numbers"] = None
-        if func in (Tensor.__getitem__, Tensor.__setitem__) and _on_device(args[0]):
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and args[0].is_meta:
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             if any(isinstance(each, list | range) or (isinstance(each, Tensor) and not each.is_meta) for each in index):
                 self.found["an index by a list, a range or a tensor of the host"] = None
@@ -86,14 +90,14 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        given, name = tree_leaves((args, kwargs)), _name(func)
-        floats = any(isinstance(each, Tensor) and each.is_floating_point() for each in given)
-        if name in _RAISES or (name in _FLOATS_RAISE and floats):
+        given, name = list(_tensors((*args, *kwargs.values()))), _name(func)
+        if name in _RAISES or (name in _FLOATS_RAISE and any(each.is_floating_point() for each in given)):
             self.raising[name] = None
         made = func(*args, **kwargs)
-        host = [each for each in given if isinstance(each, Tensor) and not each.is_meta]
+        host = [each for each in given if not each.is_meta]
         moved = name in ("to_copy", "copy")  # a number without axes is an argument of a kernel, unless it is moved
-        if host and _on_device((given, made)) and any(each.dim() or moved for each in host):
+        on_device = host and any(each.is_meta for each in (*given, *_tensors([made])))
+        if on_device and any(each.dim() or moved for each in host):
             self.copied[f"{name} of a tensor of the host"] = None
         return made
 
