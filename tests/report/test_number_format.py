@@ -23,6 +23,11 @@ def test_signs_are_true_minus_signs_and_zero_has_none() -> None:
     assert number_format.number(-0.0001, 2, signed=True) == "0.00"
 
 
+def test_what_rounding_leaves_of_a_zero_is_zero_beside_a_wide_interval() -> None:
+    assert number_format.difference_text(9.25e-17, (-0.8, 0.8)) == "0.00 [−0.80, +0.80]"
+    assert number_format.difference_text(3.56e-14, (3.51e-14, 3.61e-14)) == "+3.56e−14 [+3.51e−14, +3.61e−14]"
+
+
 def test_open_ends_have_round_brackets() -> None:
     assert number_format.interval(0.1, math.inf, 2, signed=True) == "[+0.10, ∞)"
     assert number_format.interval(-math.inf, 0.1, 2) == "(−∞, 0.10]"

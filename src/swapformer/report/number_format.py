@@ -19,12 +19,12 @@ def decimals(scale: float) -> int:
 
 
 def number(value: float, digits: int, signed: bool = False) -> str:
-    """A number with this many decimals; a dash for nan."""
+    """A number with this many decimals; a dash for nan. Where few decimals matter, what is smaller than these is 0."""
     if math.isnan(value):
         return DASH
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if value != 0 and (abs(value) >= 1e7 or abs(value) < 1e-5):
+    if value != 0 and (abs(value) >= 1e7 or (abs(value) < 1e-5 and digits > 3)):
         text = f"{value:+.2e}" if signed else f"{value:.2e}"
     else:
         text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
