@@ -2,8 +2,6 @@
 
     slope: FAMILY                 least squares of log y over log x
     rank_correlation: FAMILY      Kendall's τ of y and x
-    first_below: FAMILY, value    the smallest x whose y is below the value; the largest x where none is
-    first_above: FAMILY, value    likewise above it
     crossing: [FAMILY, FAMILY]    the smallest length at which the two meet, straight between lengths on log-log axes;
                                   nan where they do not
     ratio: [A, B]                 A / B
@@ -15,9 +13,8 @@
     stuck: A, value               1 where A is no better than the value, 0 where it is; without a value the loss of
                                   counting, which the trial's record holds
 
-A family is a metric at lengths n, `metric@n`; with `over: steps` the history of a metric; with `over: finding` what a
-probe found, PROBE/SHAPE: a profile over its layers (`moment`: which) or a curve over its x (`line`: which).
-A mean over seeds of such a number is valid where the number itself has a meaning for one trial.
+A family is a metric at lengths n, `metric@n`. A mean over seeds of a derived number is valid where the number itself
+has a meaning for one trial.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from swapformer.errors import UsageError, quote, suggest
-from swapformer.report.families import Points, crossing, of_finding, of_lengths, over_points
+from swapformer.report.families import crossing, of_lengths, over_points
 from swapformer.report.target_times import UNITS, TargetTime, first_step
 from swapformer.results.moments import INIT, family_of, split_moment
 
@@ -39,8 +36,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX = "derived/"
-SOURCES = ("lengths", "steps", "finding")
 LR_KEY = "optim.lr"
+GONE = {
+    "mean_of_last": "callbacks=last averages weights instead",
+    "first_below": "claim a contrast at the lengths in question, such as {arm: {val/loss@64: 1}}, instead",
+    "first_above": "claim a contrast at the lengths in question, such as {arm: {val/loss@64: 1}}, instead",
+    "over": "a probe gives the numbers of its shapes by name, and `time_to` reads a history",
+}
+"""Keys that a derived number may no longer have → what to use."""
 Way = Mapping[str, Any]
 
 
@@ -49,8 +52,8 @@ class TrialNumbers:
     """The measurements of one trial, from which numbers are derived.
 
     `history`: its rows (step, metric, value). `steps`, `tokens`, `operations`, `seconds`: of the whole training, nan
-    where they are not known. `baselines`: metric → the loss of `guessing` and of `counting`. `findings`: PROBE/SHAPE →
-    what a probe found. `targets`: derived name → the value that a time is until, where that is what an arm came to.
+    where they are not known. `baselines`: metric → the loss of `guessing` and of `counting`. `targets`: derived name →
+    the value that a time is until, where that is what an arm came to.
     """
 
     metrics: Mapping[str, float]
@@ -61,7 +64,6 @@ class TrialNumbers:
     operations: float = math.nan
     seconds: float = math.nan
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    findings: Mapping[str, Any] = field(default_factory=dict)
     targets: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -130,49 +132,18 @@ class Derivation(ABC):
 class OfFamily(Derivation):
     """One number of the points (x, y) of a family."""
 
-    KINDS = ("slope", "rank_correlation", "first_below", "first_above")
-
-    @property
-    def source(self) -> str:
-        """The axis of the points."""
-        return str(self.way.get("over", "lengths"))
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        value = ("value",) if self.kind.startswith("first_") else ()
-        return (*super().keys, *value, "over", *(("moment", "line") if self.source == "finding" else ()))
+    KINDS = ("slope", "rank_correlation")
 
     @property
     def over_lengths(self) -> bool:
-        return self.source == "lengths"
-
-    def check(self, metrics: Collection[str], arms: Collection[str]) -> None:
-        given = self.way[self.kind]
-        if self.source != "finding":
-            super().check(metrics, arms)
-        elif not isinstance(given, str) or "/" not in given.strip("/"):
-            raise UsageError(
-                f"`{self.kind}` of {self.name} must be PROBE/SHAPE, such as gradients/norm, not {quote(given)}"
-            )
-        if self.kind.startswith("first_"):
-            self.require_value()
+        return True
 
     def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
         (family,) = self.inputs
-        points = self._points(family, trial, known)
+        points = of_lengths(family, known)
         if len(points) < 2:
-            places = {"lengths": "@n at two lengths", "steps": " at two steps", "finding": " at two places"}
-            needed = f"{family}{places[self.source]}"
-            raise Lacking(f"{self.name} needs {needed} or more, but trials have it at {len(points)}")
-        return over_points(self.kind, points, float(self.way.get("value", math.nan)))
-
-    def _points(self, family: str, trial: TrialNumbers, known: Mapping[str, float]) -> Points:
-        if self.source == "steps":
-            rows = trial.history[trial.history["metric"] == family]
-            return [(float(x), float(y)) for x, y in zip(rows["step"], rows["value"], strict=True)]
-        if self.source == "finding":
-            return of_finding(trial.findings.get(family), self.way)
-        return of_lengths(family, known)
+            raise Lacking(f"{self.name} needs {family}@n at two lengths or more, but trials have it at {len(points)}")
+        return over_points(self.kind, points)
 
 
 @dataclass(frozen=True)
@@ -341,8 +312,8 @@ def parse_derive(raw: object, metrics: Collection[str], arms: Collection[str] = 
 def _check(name: object, way: object, metrics: Collection[str], arms: Collection[str]) -> None:
     if not isinstance(name, str) or not name.removeprefix(PREFIX) or not name.startswith(PREFIX):
         raise UsageError(f"a derived metric's name must begin with {PREFIX}, but {quote(name)} does not")
-    if isinstance(way, Mapping) and "mean_of_last" in way:
-        raise UsageError(f"`derive` of {name}: `mean_of_last` is gone; callbacks=last averages weights instead")
+    if isinstance(way, Mapping) and (gone := GONE.keys() & way.keys()):
+        raise UsageError(f"`derive` of {name}: `{min(gone)}` is gone; {GONE[min(gone)]}")
     kinds = [key for key in way if key in KINDS] if isinstance(way, Mapping) else []
     if not isinstance(way, Mapping) or len(kinds) != 1:
         wanted = f"a mapping with exactly one of {', '.join(KINDS)}"
@@ -351,7 +322,7 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
     for key in way:
         if key not in found.keys:
             raise UsageError(f"`derive` of {name} has no key {quote(key)}{suggest(str(key), found.keys)}")
-    for key, choices in (("over", SOURCES), ("unit", UNITS), ("direction", ("lower", "higher"))):
+    for key, choices in (("unit", UNITS), ("direction", ("lower", "higher"))):
         if key in way and way[key] not in choices:
             hint = suggest(str(way[key]), choices)
             raise UsageError(f"`{key}` of {name} must be {' or '.join(choices)}, not {quote(way[key])}{hint}")

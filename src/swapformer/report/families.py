@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,32 +18,15 @@ def of_lengths(base: str, metrics: Mapping[str, float]) -> Points:
     return sorted((float(n), value) for of, n, value in split if of == base and n.isdigit())
 
 
-def of_finding(shape: Any, way: Mapping[str, Any]) -> Points:
-    """The points of a profile at a moment, or of a line of a curve; what is not there is left out."""
-    if hasattr(shape, "layers"):
-        moments, xs = list(shape.moments), list(range(1, len(shape.layers) + 1))
-        moment = str(way.get("moment", moments[-1] if moments else ""))
-        ys = shape.values[moments.index(moment)] if moment in moments else ()
-    elif hasattr(shape, "series"):
-        xs = list(shape.xs)
-        ys = shape.series.get(str(way.get("line", next(iter(shape.series), ""))), ())
-    else:
-        return []
-    return [(float(x), float(y)) for x, y in zip(xs, ys, strict=False) if x is not None and y is not None]
-
-
-def over_points(kind: str, points: Points, value: float) -> float:
-    """A slope on log-log axes, a rank correlation, or the first x whose y is below or above a value."""
+def over_points(kind: str, points: Points) -> float:
+    """A slope on log-log axes, or a rank correlation."""
     xs, ys = (np.array(each) for each in zip(*points, strict=True))
     if kind == "slope":
         positive = bool((ys > 0).all() and (xs > 0).all())
         return float(np.polyfit(np.log(xs), np.log(ys), 1)[0]) if positive else math.nan
-    if kind == "rank_correlation":
-        from scipy import stats  # late: a study file is read with what numbers may be derived, and this takes seconds
+    from scipy import stats  # late: a study file is read with what numbers may be derived, and this takes seconds
 
-        return float(stats.kendalltau(xs, ys).statistic)
-    there = xs[ys < value] if kind == "first_below" else xs[ys > value]
-    return float(there[0] if len(there) else xs[-1])
+    return float(stats.kendalltau(xs, ys).statistic)
 
 
 def crossing(points: Sequence[tuple[float, float, float]]) -> float:

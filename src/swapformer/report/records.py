@@ -231,9 +231,7 @@ def _targets(manifest: Manifest, runs_dir: Path, problems: list[str]) -> dict[tu
 def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float) -> TrialNumbers:
     """The measurements of a trial, from which numbers are derived."""
     steps, tokens, seconds = (number_of(each) for each in (record.steps, record.tokens, record.seconds))
-    findings = {f"{probe}/{name}": shape for probe, shapes in trial.probes.items() for name, shape in shapes.items()}
-    own = record.directions
-    return TrialNumbers(trial.metrics, history, own, steps, tokens, flops, seconds, record.baselines, findings)
+    return TrialNumbers(trial.metrics, history, record.directions, steps, tokens, flops, seconds, record.baselines)
 
 
 def _first_examples(cell: Cell, trial: TrialFiles, held: set[tuple[str, str, str, str]]) -> dict[str, dict[str, Shape]]:
