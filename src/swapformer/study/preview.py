@@ -13,7 +13,6 @@ from swapformer.report.statistics.power import detectable
 from swapformer.report.statistics.verdicts import ALPHA, FIRST
 from swapformer.results.arms import ArmDifference, arm_name
 from swapformer.results.store import Store
-from swapformer.study.launch.machine import memory_bytes
 from swapformer.study.launch.progress import human
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.plan import Plan, Template
@@ -223,7 +222,7 @@ def preview(
         slots=slots,
         bytes=largest[0] if largest else None,
         largest=largest[1] if largest else "",
-        memory=memory_bytes() if here else None,
+        memory=_memory() if here else None,
         start=start,
         seeds=spec.looks[0] if spec.looks else len(spec.seeds),
         later=tuple(spec.looks[1:]),
@@ -256,6 +255,13 @@ def _largest(plan: Plan, templates: Sequence[Template]) -> tuple[int, str] | Non
         except UsageError:
             continue
     return max(found, default=None)
+
+
+def _memory() -> int | None:
+    """Bytes that trials may use on this machine; None where the system does not say."""
+    from swapformer.study.config.sizes import memory  # late: it brings torch
+
+    return int(memory()) if math.isfinite(memory()) else None
 
 
 def _number(value: float) -> float | None:

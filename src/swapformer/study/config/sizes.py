@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -16,6 +15,7 @@ from hydra.errors import InstantiationException
 from swapformer.errors import UsageError, quote
 from swapformer.study.config.cost import step_peak, with_layers
 from swapformer.study.config.nodes import whole_numbers
+from swapformer.study.launch.machine import memory_bytes
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, encoder_node, factory
 
@@ -115,10 +115,7 @@ def memory(accelerator: str = "cpu") -> float:
     """Bytes that a trial may use: of this machine, or of its first device; without a limit if unknown."""
     if accelerator != "cpu":
         return _device_memory()
-    try:
-        found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError):
-        return math.inf
+    found = float(memory_bytes() or math.inf)
     try:
         return min(found, float(_CGROUP.read_text(encoding="ascii")))
     except (OSError, ValueError):  # no group of processes with a limit, which says max
