@@ -206,10 +206,14 @@ def test_arrays_that_have_only_been_touched_are_read_again_and_trusted_again(
     assert len(digests) == 1 and len(builds) == 1
 
 
-def test_many_at_once_agree_and_leave_one_entry(words: Path, own_cache: Path) -> None:
+def test_of_many_at_once_one_tokenises_and_all_agree_and_leave_one_entry(
+    words: Path, builds: list[int], own_cache: Path
+) -> None:
+    """The lock is one of an open file, so that threads stand for processes."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: facts(make(words)), range(24)))
     assert all(one == found[0] for one in found)
+    assert len(builds) == 1
     assert sorted(path.suffix for path in own_cache.rglob("*") if path.is_file()) == [".json", ".npy", ".npy"]
 
 

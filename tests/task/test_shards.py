@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
+from swapformer.task import shards
 from swapformer.task.base import IGNORE
 from swapformer.task.labelled import Classification
 from swapformer.task.shards import Shards
@@ -47,7 +48,7 @@ WRITERS = [write_npy, write_plain, write_llmc, write_llama]
 
 
 def task(folder: Path, size: int = 50, **settings: Any) -> Text:
-    source = {name: settings.pop(name) for name in ("train", "val", "test", "end") if name in settings}
+    source = {name: settings.pop(name) for name in ("train", "val", "test", "end", "fingerprint") if name in settings}
     return Text(source=Shards(path=str(folder), **source), tokeniser=Numbers(vocab_size=size), block=16, **settings)
 
 
@@ -99,6 +100,23 @@ def test_the_fingerprint_is_of_the_ids_wherever_they_lie(
     changed[1700] += 1
     write_plain(folder / "train_1", changed)
     assert task(folder).fingerprint() != before
+
+
+def test_a_full_fingerprint_sees_what_samples_of_a_large_file_do_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "_SAMPLE", 8)
+    monkeypatch.setattr(shards, "_SAMPLES", 4)
+
+    def known() -> list[str]:
+        return [task(folder, fingerprint=kind).fingerprint() for kind in ("samples", "full")]
+
+    before = known()
+    changed = IDS[:3000].copy()
+    changed[20] += 1  # between the first sample and the second
+    write_plain(folder / "train_1", changed)
+    after = known()
+    assert after[0] == before[0] and after[1] != before[1]
 
 
 def test_nothing_is_copied_of_a_large_file(tmp_path: Path) -> None:

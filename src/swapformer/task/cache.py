@@ -5,20 +5,23 @@ and times of change, and `<fingerprint>.<name>.npy` are its arrays, which are ma
 under another name and then renamed, so that it is complete from its first moment; arrays are named by their content, so
 that processes which write at the same time write the same. An entry holds a checksum of itself and the times at which
 its arrays were found right; arrays that have been touched since are read and checked again. What is damaged counts as
-absent; where nothing can be written, the arrays are in a temporary file that is deleted with the process.
+absent; where nothing can be written, the arrays are in a temporary file that is deleted with the process. Of processes
+that need the same arrays at the same time one makes them, and the others wait for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
+import logging
 import mmap
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 _SETTLED = 2 * 10**9
 """Nanoseconds after a change of a file before its signature is trusted: a second change might leave the same times."""
@@ -79,6 +84,30 @@ def cached_arrays(facts: Sequence[Any], changed: int, names: Sequence[str], make
     found = _load(signature, names)
     if found is not None:
         return found
+    with _only_builder(signature) as waited:
+        return (_load(signature, names) if waited else None) or _built(signature, changed, names, make)
+
+
+@contextlib.contextmanager
+def _only_builder(signature: str) -> Iterator[bool]:
+    """Wait until no other process makes the same arrays; whether one did. Where no lock can be had, nobody waits."""
+    with contextlib.ExitStack() as stack:
+        waited = False
+        with contextlib.suppress(OSError, RuntimeError):
+            cache_dir().mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(Path(cache_dir(), f"{_DRAFT}{signature}").open("w"))
+            stack.callback(Path(lock.name).unlink, missing_ok=True)  # before the file is closed, so before others go on
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waited = True
+                log.info("another process tokenises the same text: waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield waited
+
+
+def _built(signature: str, changed: int, names: Sequence[str], make: Make) -> CachedArrays:
+    """The arrays that `make` writes now, kept in the cache where it can be written and no file has just changed."""
     folder, header = _write_draft(make)
     try:
         paths = {name: folder / f"{name}.npy" for name in names}

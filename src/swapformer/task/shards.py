@@ -10,7 +10,7 @@ import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,19 +37,20 @@ class Shards(Source):
     """The ids of training, validation and test, each a file or several in the order of their names.
 
     `path`: a folder. `train`, `val`, `test`: names or patterns of files in it (null: no test). `end`: the id that ends
-    a document and belongs to it; null: every file is one document.
+    a document and belongs to it; null: every file is one document. `fingerprint`: files are known by their sizes and by
+    `samples` of them, or by `full`, all of their ids, which are read once for it.
 
     A file is a NumPy array of whole numbers with one axis (.npy), of llm.c (a header of 256 int32, then uint16 or
-    uint32), or without a header uint16, as nanoGPT writes them. Files are known by their sizes and by samples of them.
-    UsageError: no such files, one that is damaged, empty, or both in training and elsewhere, files of several types.
+    uint32), or without a header uint16, as nanoGPT writes them. UsageError: no such files, one that is damaged, empty,
+    or both in training and elsewhere, files of several types.
     """
 
     def __init__(
         self, *, path: str, train: str = "*train*", val: str = "*val*", test: str | None = None,
-        end: Natural | None = None,
+        end: Natural | None = None, fingerprint: Literal["samples", "full"] = "samples",
     ) -> None:  # fmt: skip
         self.description = repr(path)
-        self.end = end
+        self.end, self.full = end, fingerprint == "full"
         self.files: dict[str, tuple[Path, ...]] = {}
         for split, pattern in (("train", train), ("val", val), ("test", test)):
             at = None if pattern is None else str(Path(glob.escape(str(Path(path).expanduser()))) / pattern)
@@ -71,7 +72,7 @@ class Shards(Source):
 
     def stamp(self) -> Stamp:
         facts, changed = stamp_of_files(file for files in self.files.values() for file in files)
-        return Stamp([facts, self.end], changed)
+        return Stamp([facts, self.end, self.full], changed)
 
     def tokenised(self, tokeniser: Tokeniser, special: Sequence[str]) -> Corpus:
         if special:
@@ -91,7 +92,7 @@ class Shards(Source):
         parts: dict[str, _Joined] = {
             split: _Joined([_mapped(file) for file in files], size) for split, files in self.files.items()
         }
-        facts = {split: [_digest(one) for one in ids.parts] for split, ids in parts.items()}
+        facts = {split: [_digest(one, self.full) for one in ids.parts] for split, ids in parts.items()}
         content = json.dumps([facts, self.end, tokeniser.with_learned(learned).unit])
         return _ShardCorpus(
             ids=np.empty(0, dtype=np.uint16),
@@ -227,10 +228,10 @@ def _bin(file: Path) -> np.memmap[Any, Any]:
     return np.memmap(file, dtype="<u2", mode="r")
 
 
-def _digest(part: np.memmap[Any, Any]) -> list[Any]:
-    """How many ids there are, and SHA-256 of them: of samples where they are many."""
+def _digest(part: np.memmap[Any, Any], full: bool) -> list[Any]:
+    """How many ids there are, and SHA-256 of them: unless `full`, of samples where they are many."""
     found = hashlib.sha256()
-    step = max(_SAMPLE, len(part) // _SAMPLES)
+    step = _SAMPLE if full else max(_SAMPLE, len(part) // _SAMPLES)
     with Path(str(part.filename)).open("rb") as file:
         for start in [*range(0, len(part), step), max(0, len(part) - _SAMPLE)]:
             file.seek(part.offset + start * part.dtype.itemsize)
