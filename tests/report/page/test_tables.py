@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,3 +88,10 @@ def test_a_difference_and_other_limits_of_it_share_their_digits() -> None:
     assert number_format.difference_text(0.1, (0.0, 0.2)) == "+0.10 [0.00, +0.20]"
     assert number_format.difference_text(0.1, (0.0, 0.2), (-1.234, 1.434)) == f"+0.10 [{MINUS}1.23, +1.43]"
     assert number_format.difference_text(0.1, (0.001, 0.199), (-1.234, 1.434)) == f"+0.100 [{MINUS}1.234, +1.434]"
+
+
+def test_a_metric_that_no_seed_changes_has_no_intervals(tmp_path: Path) -> None:
+    found = Store(tmp_path, {"a": [], "b": ["model.num_heads=2"]}, "a", ["val/loss"], manifest={"exact": ["val/loss"]})
+    study, runs = found.write(lambda arm, seed: {"val/loss": {"a": 0.3, "b": 1.0}[arm]})
+    table = (build(study, runs).directory / "table.md").read_text(encoding="utf-8")
+    assert "| 0.300 – |" in table and "| 1.00 –<br>Δ +0.700 – |" in table

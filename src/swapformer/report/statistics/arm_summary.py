@@ -131,6 +131,8 @@ def summarise(records: Records, evidence: Evidence, metrics: Sequence[str]) -> l
             metric: _summary(arm, metric, manifest.baseline, evidence, float(errors.get((arm, metric), math.nan)))
             for metric in metrics
         }
+        for metric in summaries.keys() & set(manifest.exact):
+            summaries[metric] = _exact(summaries[metric])
         counts = records.cells.loc[records.cells["arm"] == arm, "status"].value_counts()
         rows.append(
             ArmRow(
@@ -147,6 +149,14 @@ def _summary(arm: str, metric: str, baseline: str, evidence: Evidence, evaluatio
     compared = arm != baseline and baseline in evidence.arms
     comparison = compare(arm, baseline, metric, evidence) if compared else None
     return replace(plain_summary(evidence, arm, metric), evaluation_error=evaluation_error, comparison=comparison)
+
+
+def _exact(summary: Summary) -> Summary:
+    """The summary of a metric that no seed changes: its numbers have no intervals."""
+    compared = summary.comparison
+    if compared is not None:
+        compared = replace(compared, lower=-math.inf, upper=math.inf)
+    return replace(summary, lower=-math.inf, upper=math.inf, comparison=compared)
 
 
 def plain_summary(evidence: Evidence, arm: str, metric: str) -> Summary:
