@@ -123,6 +123,28 @@ def test_blocks_of_two_lengths_over_one_text_score_the_same_tokens() -> None:
         assert one(seen, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == outcome
 
 
+def test_items_of_one_text_may_be_larger_in_one_set_than_in_the_other() -> None:
+    """Blocks four times as long: the error is that of the differences over the larger items, by hand."""
+    draw = np.random.default_rng(4)
+    hard, gain = draw.normal(2.0, 1.0, 40), 0.1 + draw.normal(0.0, 0.01, 40)
+    short, long = rows(hard), rows(hard - gain)
+    long = long.reshape(10, 4, -1).sum(axis=1)
+    values = evidence({"a": [2.0, 2.01, 1.99]})
+    values = replace(values, values={("a", "val/loss@64"): np.array([1.9, 1.912, 1.888]), **values.values})
+    terms = [(1.0, "a", "val/loss@64"), (-1.0, "a", "val/loss")]
+    claim = {"weights": {"a": {"val/loss@64": 1, "val/loss": -1}}, "below": 0.0}
+    expected = gain.reshape(10, 4).mean(axis=1).std(ddof=1) / math.sqrt(10)
+    for sets in ({"val": short, "val@64": long}, {"val@64": long, "val": short}):
+        seen = replace(values, items={"a": sets})
+        error, items = item_error(terms, seen) or (math.nan, 0)
+        assert items == 10 and error == pytest.approx(float(expected))
+        assert one(seen, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == "supported"
+    other = long.copy()
+    other[3, :2], other[4, :2] = long[3, :2] * 0.9, long[4, :2] + 0.1 * long[3, :2]  # as many tokens, cut elsewhere
+    seen = replace(values, items={"a": {"val": short, "val@64": other}})
+    assert one(seen, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == "undecided", "the planted fault"
+
+
 def test_an_estimate_that_is_no_mean_stays_as_it_is() -> None:
     from swapformer.report.statistics.estimates import IdenticalEstimate, MeanEstimate, UnknownEstimate
 

@@ -38,23 +38,36 @@ _RATIOS = {
     "bits_per_byte": ("nats", "bytes", 1 / math.log(2)),
 }
 """Metric → the sums that it is the ratio of, and its unit."""
+_TOKENS, _BYTES = COLUMNS.index("tokens"), COLUMNS.index("bytes")
 
 
 def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, int] | None:
-    """SE_item of a sum of metrics, and over how many items; None where items of some term were not kept."""
-    by_text: dict[str, FloatArray] = {}
+    """SE_item of a sum of metrics, and over how many items; None where items of some term were not kept.
+
+    Of terms that score one text in items of several sizes, the largest are the items.
+    """
+    by_text: dict[str, list[tuple[float, str, FloatArray]]] = {}
     for weight, arm, metric in terms:
-        found = _shares(arm, metric, evidence)
-        if found is None:
+        name, measure = _set_of(metric)
+        rows = evidence.items.get(arm, {}).get(name)
+        if rows is None or measure not in _RATIOS:
             return None
-        name = _text_of(arm, metric, by_text, evidence)
-        if name in by_text and by_text[name].shape != found.shape:
+        by_text.setdefault(_text_of(arm, metric, by_text, evidence), []).append((weight, measure, rows))
+    squares, counts = [], []
+    for found in by_text.values():
+        largest = min((rows for _, _, rows in found), key=len)
+        total = np.zeros(len(largest))
+        for weight, measure, rows in found:
+            same = rows if len(rows) == len(largest) else _joined(rows, largest)
+            share = None if same is None else _shares(same, measure)
+            if share is None:
+                return None
+            total += weight * share
+        if len(total) < 2:
             return None
-        by_text[name] = by_text.get(name, 0.0) + weight * found
-    if not by_text or min(map(len, by_text.values())) < 2:
-        return None
-    squares = [float(each.var(ddof=1)) / len(each) for each in by_text.values()]
-    return math.sqrt(math.fsum(squares)), min(map(len, by_text.values()))
+        squares.append(float(total.var(ddof=1)) / len(total))
+        counts.append(len(total))
+    return (math.sqrt(math.fsum(squares)), min(counts)) if counts else None
 
 
 def scores_other_tokens(terms: Sequence[Weighted], evidence: Evidence) -> bool:
@@ -69,17 +82,26 @@ def _text_of(arm: str, metric: str, known: Iterable[str], evidence: Evidence) ->
     """The evaluation set of a metric, or one of the `known` that scores the same tokens of a text.
 
     Sets of one text that differ in the length of their blocks score the same tokens, with other context before them:
-    their items then have the same numbers of tokens and of bytes, one by one. Generated samples have no bytes.
+    their items then have the same numbers of tokens and of bytes, one by one, or several of one set those of one item
+    of the other. Generated samples have no bytes.
     """
     name, _ = _set_of(metric)
     sets = evidence.items.get(arm, {})
-    sizes = [COLUMNS.index("tokens"), COLUMNS.index("bytes")]
     for other in known:
         if other != name and name in sets and other in sets:
-            here, there = sets[name][:, sizes], sets[other][:, sizes]
-            if np.array_equal(here, there) and here[:, 1].sum() > 0:
+            more, fewer = sorted((sets[name], sets[other]), key=len, reverse=True)
+            if fewer[:, _BYTES].sum() > 0 and _joined(more, fewer) is not None:
                 return other
     return name
+
+
+def _joined(rows: FloatArray, items: FloatArray) -> FloatArray | None:
+    """Sums over the rows that make up each of some larger items; None where no rows in their order do."""
+    ends, wanted = (each[:, [_TOKENS, _BYTES]].cumsum(axis=0) for each in (rows, items))
+    last = np.searchsorted(ends[:, 0], wanted[:, 0])
+    if not len(last) or last[-1] != len(rows) - 1 or not np.array_equal(ends[last], wanted):
+        return None
+    return np.asarray(np.add.reduceat(rows, [0, *(last[:-1] + 1)], axis=0))
 
 
 def widened(estimate: Estimate, error: float, items: int) -> Estimate:
@@ -102,12 +124,8 @@ def _set_of(metric: str) -> tuple[str, str]:
     return f"{split}{at}{length}", measure
 
 
-def _shares(arm: str, metric: str, evidence: Evidence) -> FloatArray | None:
-    """Each item's share in a metric's mean, less the mean; None where items were not kept or it is no ratio of sums."""
-    name, measure = _set_of(metric)
-    rows = evidence.items.get(arm, {}).get(name)
-    if rows is None or measure not in _RATIOS:
-        return None
+def _shares(rows: FloatArray, measure: str) -> FloatArray | None:
+    """Each item's share in a metric's mean, less the mean; None where nothing was counted."""
     above, below, unit = _RATIOS[measure]
     a, b = rows[:, COLUMNS.index(above)], rows[:, COLUMNS.index(below)]
     if not b.sum() > 0:
