@@ -59,17 +59,23 @@ def _never(config: Config) -> bool:
     return False
 
 
+def _nothing(trial: Trial) -> None:
+    return
+
+
 @dataclass(frozen=True)
 class Work:
     """The work of a trial: train or measure, then replay probes. Picklable, so that a child process can be told.
 
-    `timed`: whether the numbers of a configuration depend on the machine.
+    `timed`: whether the numbers of a configuration depend on the machine. `require`: raises UsageError where a trial is
+    no longer what it was named as.
     """
 
     fit: Callable[[Config, Path], Outcome]
     replay: Callable[[Config, Path], object]
     corrupt_checkpoint: type[Exception]
     timed: Callable[[Config], bool] = _never
+    require: Callable[[Trial], None] = _nothing
 
 
 def real_work() -> Work:
@@ -78,7 +84,7 @@ def real_work() -> Work:
     from swapformer.probes import replay
     from swapformer.training.fit import CorruptCheckpoint
 
-    return Work(_fit_or_measure, replay, CorruptCheckpoint, is_timed)
+    return Work(_fit_or_measure, replay, CorruptCheckpoint, is_timed, require_as_named)
 
 
 def _fit_or_measure(config: Config, folder: Path) -> Outcome:
@@ -86,6 +92,19 @@ def _fit_or_measure(config: Config, folder: Path) -> Outcome:
     from swapformer.probes import fit_watched
 
     return measure(config, folder) if config.get("measure") else fit_watched(config, folder)
+
+
+def require_as_named(trial: Trial) -> None:
+    """Raise UsageError for a trial of times on another machine, or whose own parts have changed since it was named."""
+    named = trial.environment.get("hardware")
+    if named is not None and named != (here := hardware(trial.config["trainer"]["accelerator"])["name"]):
+        raise UsageError(
+            f"times are of one machine, but this is {here} and the trial was named on {named}; start it here"
+        )
+    if any(name.split(".")[0] not in ("swapformer", "torch") for name in targets(trial.config)):
+        from swapformer.study.config.identity import require_same_source  # late: it brings torch
+
+        require_same_source(trial.config, trial.id)
 
 
 def missing_probes(trial: Trial, store: Store, status: str) -> set[str]:
@@ -154,8 +173,7 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
 
     try:
         try:
-            _require_hardware(trial)
-            _require_source(trial)
+            work.require(trial)
             result = work.fit(trial.config, folder)
         except work.corrupt_checkpoint as error:
             running = running.but(notes=(*running.notes, _discard_checkpoints(folder, error)))
@@ -190,22 +208,6 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
         parameters=dict(result.parameters),
         notes=(*running.notes, *result.notes),
     )
-
-
-def _require_source(trial: Trial) -> None:
-    """Raise UsageError for a trial whose own parts have changed since it was named."""
-    if any(name.split(".")[0] not in ("swapformer", "torch") for name in targets(trial.config)):
-        from swapformer.study.config.identity import require_same_source  # late: it brings torch
-
-        require_same_source(trial.config, trial.id)
-
-
-def _require_hardware(trial: Trial) -> None:
-    """Raise UsageError for a trial of times that was named on another machine than this."""
-    named = trial.environment.get("hardware")
-    if named is None or named == (here := hardware(trial.config["trainer"]["accelerator"])["name"]):
-        return
-    raise UsageError(f"times are of one machine, but this is {here} and the trial was named on {named}; start it here")
 
 
 def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
