@@ -417,9 +417,9 @@ def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float],
         caption = tables.cell(each.caption)
         parts += [f"![{caption}]({place}/{each.name}.svg)", "", f"*{caption}*", ""] if caption else []
     parts += [f"Figures: {number_format.listed(links)}.", ""] if links else []
-    for view in views:
+    for view in (each for each in views if each.verdicts):
         parts += [f"### {tables.cell(view.condition)}", ""] if view.condition else []
-        parts += [tables.verdicts_md(view.verdicts)] if view.verdicts else []
+        parts += [tables.verdicts_md(view.verdicts)]
     shared = sum(not verdict.claim.exact for view in views for verdict in view.verdicts)
     parts += [wording.error_text(errors, shared), ""] if shared else []
     unknown = wording.items_text([verdict for view in views for verdict in view.verdicts])
