@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from configs import accepted
 from swapformer.errors import UsageError
-from swapformer.model.attention import LinearAttention
+from swapformer.model.attention import LinearAttention, linear_ops
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full, Pattern, Window
@@ -129,6 +130,20 @@ def test_pairs_and_prefix_sums_agree(position: Position) -> None:
     whole_row = part(inputs, context(Tokens.of(30)), position)
     one_document = Tokens.of(30, document=torch.zeros(1, 30, dtype=torch.int64))
     assert torch.allclose(part(inputs, context(one_document), position), whole_row, atol=1e-12)
+
+
+def test_a_token_behind_a_cache_costs_two_products_of_the_states_size() -> None:
+    """Whatever the length of a chunk: 4 E² operations a head, for k vᵀ and for q S."""
+    width = 32
+    q, k, v = (
+        torch.randn(2, HEADS, 1, width, generator=stream("step", name), dtype=torch.float64) for name in ("q", "k", "v")
+    )
+    before = torch.randn(2, HEADS, width, width, generator=stream("step", "state"), dtype=torch.float64)
+    with FlopCounterMode(display=False) as counter:
+        out, after = linear_ops._continued(q, k, v, before)
+    assert counter.get_total_flops() == 2 * HEADS * 4 * width**2
+    expected = before + torch.einsum("bhte,bhtf->bhef", k, v)
+    assert torch.allclose(after, expected) and torch.allclose(out, torch.einsum("bhte,bhef->bhtf", q, expected))
 
 
 def test_a_rotation_turns_the_numerator_alone() -> None:

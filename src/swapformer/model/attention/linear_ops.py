@@ -96,4 +96,7 @@ def _continued(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None) -> tuple[
     """Σ_{j≤i} (q_i·k_j) v_j over these keys and earlier ones, whose Σ_j k_j v_jᵀ is `before`, and the sum of both."""
     if before is None:
         return _causal(q, k, v), _outer_sum(k, v)
-    return _causal(q, k, v) + q @ before, before + _outer_sum(k, v)
+    after = before + _outer_sum(k, v)
+    if q.shape[-2] == 1:  # a single new token sees all of it: no chunk need be filled
+        return q @ after, after
+    return _causal(q, k, v) + q @ before, after
