@@ -19,7 +19,7 @@ needed = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine
 
 
 class Browser:
-    """One tab. What the page complains about on its console is kept in `complaints`."""
+    """One tab. `complaints`: of all pages, on the console. `requests`: those of the open page."""
 
     def __init__(self, to: int, back: int) -> None:
         self._to, self._back, self._rest, self._count = to, back, b"", 0
@@ -46,6 +46,7 @@ class Browser:
     def open(
         self, path: Path, width: int = 1200, height: int = 900, scheme: str = "light", script: bool = True
     ) -> None:
+        self.requests.clear()
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
