@@ -77,28 +77,32 @@ def parse_yaml(text: str | bytes, loader: Any = Loader) -> Any:
     Raises yaml.YAMLError, also for one that is nested too deeply, or small on disk and huge when its aliases stand for
     what they name.
     """
-    depth = 0
+    sizes: dict[
+        str | None, int | None
+    ] = {}  # of what an anchor names, aliases written out; None while it is being read
+    open_nodes: list[tuple[str | None, int]] = []
+    total = 0
     for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            if (size := sizes.get(event.anchor, 0)) is None:
+                raise yaml.YAMLError(f"the alias *{event.anchor} stands within what it names")
+            total += size
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((anchor, total))
+            sizes |= {} if anchor is None else {anchor: None}
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            named, before = open_nodes.pop()
+            sizes |= {} if named is None else {named: total - before}
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            sizes |= {} if anchor is None else {anchor: 1}
+        if len(open_nodes) > DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
-    found = yaml.load(text, Loader=loader)
-    if _values(found, {}) > MOST_VALUES:
-        raise yaml.YAMLError(f"it holds more than {MOST_VALUES:,} values, aliases written out")
-    return found
-
-
-def _values(node: Any, counted: dict[int, int]) -> int:
-    """The number of values that a node holds; `counted`: by id, those of nodes met before, 0 while one is open."""
-    if not isinstance(node, dict | list | tuple):
-        return 1
-    if (known := counted.get(id(node))) is None:
-        inner = node.values() if isinstance(node, dict) else node
-        counted[id(node)] = 0
-        counted[id(node)] = known = 1 + sum(_values(each, counted) for each in inner)
-    if known == 0:
-        raise yaml.YAMLError("an alias stands within what it names")
-    return known
+        if total > MOST_VALUES:
+            raise yaml.YAMLError(f"it holds more than {MOST_VALUES:,} values, aliases written out")
+    return yaml.load(text, Loader=loader)
 
 
 def parse_foreign_json(text: str | bytes) -> Any:

@@ -84,15 +84,14 @@ def cached_arrays(facts: Sequence[Any], changed: int, names: Sequence[str], make
     found = _load(signature, names)
     if found is not None:
         return found
-    with _only_builder(signature) as waited:
-        return (_load(signature, names) if waited else None) or _built(signature, changed, names, make)
+    with _only_builder(signature):  # another process may have made them by now
+        return _load(signature, names) or _built(signature, changed, names, make)
 
 
 @contextlib.contextmanager
-def _only_builder(signature: str) -> Iterator[bool]:
-    """Wait until no other process makes the same arrays; whether one did. Where no lock can be had, nobody waits."""
+def _only_builder(signature: str) -> Iterator[None]:
+    """Wait until no other process makes the same arrays. Where no lock can be had, nobody waits."""
     with contextlib.ExitStack() as stack:
-        waited = False
         with contextlib.suppress(OSError, RuntimeError):
             cache_dir().mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(Path(cache_dir(), f"{_DRAFT}{signature}").open("w"))
@@ -100,10 +99,9 @@ def _only_builder(signature: str) -> Iterator[bool]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                waited = True
                 log.info("another process tokenises the same text: waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-        yield waited
+        yield
 
 
 def _built(signature: str, changed: int, names: Sequence[str], make: Make) -> CachedArrays:
