@@ -17,6 +17,7 @@ from swapformer.cli import main
 from swapformer.report.statistics.power import power as power_of
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
+from swapformer.study.config import sizes
 from swapformer.study.expand import expand
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.plan import Plan
@@ -65,6 +66,19 @@ def test_trials_that_do_not_fit_into_memory_are_told_with_the_size_that_is_the_l
     told = [line for line in replace(found, memory=1535).lines() if line.startswith("that does not fit: 2 of h2 ")]
     assert len(told) == 1 and "leave out the largest size" in told[0]
     assert not any("does not fit" in line for line in replace(found, memory=1536).lines())
+
+
+def test_the_memory_is_that_of_the_container_where_it_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    limit.write_text("123456789\n")
+    monkeypatch.setattr(sizes, "_CGROUP", limit)
+    sizes.memory.cache_clear()
+    try:
+        assert foreseen(plan(tmp_path), tmp_path).memory == 123456789
+    finally:
+        sizes.memory.cache_clear()
 
 
 def test_what_is_reused_and_its_times_come_from_the_store(tmp_path: Path) -> None:

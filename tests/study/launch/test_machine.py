@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.results.store import Store
 from swapformer.study.launch import machine
 from swapformer.study.launch.machine import alone, computing, hardware, lock_files
-from swapformer.study.launch.trial import Work, execute
+from swapformer.study.launch.trial import Work, execute, real_work, require_as_named
 
 
 @pytest.fixture(autouse=True)
@@ -145,3 +146,14 @@ def test_a_trial_holds_the_machine_while_it_trains_and_while_probes_replay(tmp_p
     assert held == ["training", "probes"]
     with alone():
         pass
+
+
+def test_a_trial_of_times_that_was_named_on_another_machine_is_refused_and_recorded(tmp_path: Path) -> None:
+    trial = replace(fakes.trial(tmp_path / "journal"), environment={"hardware": "another machine"})
+    store = Store(tmp_path / "runs")
+    assert real_work().require is require_as_named
+    with pytest.raises(UsageError, match="times are of one machine, but this is .* was named on another machine"):
+        execute(trial, store, fakes.PROVENANCE, replace(fakes.WORK, require=require_as_named))
+    record = store.read(trial.id)
+    assert record is not None and record.status == "failed" and "another machine" in str(record.reason)
+    require_as_named(replace(trial, environment={"hardware": hardware("cpu")["name"]}))
