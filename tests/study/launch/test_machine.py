@@ -152,7 +152,7 @@ def test_a_trial_of_times_that_was_named_on_another_machine_is_refused_and_recor
     trial = replace(fakes.trial(tmp_path / "journal"), environment={"hardware": "another machine"})
     store = Store(tmp_path / "runs")
     assert real_work().require is require_as_named
-    with pytest.raises(UsageError, match="times are of one machine, but this is .* was named on another machine"):
+    with pytest.raises(UsageError, match=r"times are of one machine, but this is .* was named on another machine"):
         execute(trial, store, fakes.PROVENANCE, replace(fakes.WORK, require=require_as_named))
     record = store.read(trial.id)
     assert record is not None and record.status == "failed" and "another machine" in str(record.reason)
