@@ -189,6 +189,9 @@ def test_a_published_study_is_judged_again_from_its_folder(name: str, scale: str
     again = tmp_path.joinpath(*name.split("/")[1:], "results", scale or "")
     rebuild(records, again, publish=True, draw=False)
     assert (again / "table.md").read_text() == (place / "table.md").read_text()
+    cells = ["condition", "arm", "seed"]
+    curves, measured = (set(found[cells].itertuples(index=False)) for found in (records.histories, records.cells))
+    assert curves <= measured, f"the history.csv of {name} is of another training"
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == before, (
         f"swapformer report {STUDIES[name]} --publish"
     )

@@ -295,6 +295,16 @@ def test_publishing_copies_all_but_the_page_and_removes_only_our_stale_figures(t
     assert {path for path in published.files if path.parent == results} == {results / n for n in names - {"own.svg"}}
 
 
+def test_publishing_leaves_no_history_of_an_earlier_training(
+    troubled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(troubled.study, troubled.runs, publish_to=tmp_path / "results")
+    assert (tmp_path / "results" / "history.csv").is_file()
+    monkeypatch.setattr("swapformer.report.results_csv.LARGEST_HISTORY", 10)  # now it is too long
+    build(troubled.study, troubled.runs, publish_to=tmp_path / "results")
+    assert not (tmp_path / "results" / "history.csv").exists()
+
+
 def test_a_directory_that_cannot_be_written_is_one_clear_line(troubled: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be written to"):

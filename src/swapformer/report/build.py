@@ -271,7 +271,7 @@ def build(
     public = {
         "table.md": _table_md(records, views),
         "results.csv": results_csv(records, metrics, path.taken),
-        **({} if (history := history_csv(records)) is None else {HISTORY: history}),
+        HISTORY: history_csv(records),
     }
     items = npz(published_items(records))
     page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory), errors)
@@ -283,7 +283,7 @@ def build(
     except ReadOnly as error:
         files, unwritten = [], str(error)
     if publish_to is not None:
-        kept = {ITEMS: items} if 0 < len(items) <= LARGEST_ITEMS else {}
+        kept = {ITEMS: items if 0 < len(items) <= LARGEST_ITEMS else None}
         shown = _listed(manifest, [*grid.figures, *_figures(views)], publish_to)
         files += write(publish_to, {**public, **kept, **_drawn(shown)}, keep=_names(manifest))
         files += _publish_readme(publish_to, records, views, errors)
@@ -444,9 +444,9 @@ def _publish_readme(place: Path, records: Records, views: Sequence[View], errors
 
 
 def write(
-    directory: Path, contents: Mapping[str, str | bytes], clean: bool = True, keep: Collection[str] = ()
+    directory: Path, contents: Mapping[str, str | bytes | None], clean: bool = True, keep: Collection[str] = ()
 ) -> list[Path]:
-    """Write each file atomically, its text `printable` unless it is a table of data.
+    """Write each file atomically, its text `printable` unless it is a table of data; one without content is removed.
 
     One report at a time writes to a folder. It removes what a killed one left there and, with `clean`, the figures of
     an earlier report that are no longer drawn, but those in `keep`.
@@ -456,6 +456,9 @@ def write(
         with wait_for_lock(directory):
             clear_temporaries(directory)
             for name, text in contents.items():
+                if text is None:  # what an earlier report left is of other trials
+                    (directory / name).unlink(missing_ok=True)
+                    continue
                 temporary = temporary_of(directory / name)
                 if isinstance(text, str):
                     shown = text if name.endswith(".csv") else printable(text)
@@ -471,4 +474,4 @@ def write(
         if error.errno in READ_ONLY:
             raise ReadOnly(f"{directory} may only be read ({error.strerror}), so no report was written") from error
         raise UsageError(f"the report must be written to {directory}, but that failed: {error}") from error
-    return [directory / name for name in contents]
+    return [directory / name for name, text in contents.items() if text is not None]
