@@ -1,28 +1,28 @@
 """Composition in which what several trials choose alike is worked out once.
 
-Hydra makes the list of files of the chosen options and merges them first, and applies overrides of single values then.
-The arms of a study differ in few choices and many values, so what a set of choices gives is kept and copied. Each
-file is read once; Hydra reads all of them for every composition. All is
-forgotten when a file of the search path is written, added or removed.
+Hydra makes the list of files of the chosen options and merges all of them, for every composition. The arms of a study
+differ in few choices and many values, so what a set of choices gives is kept and copied, and a choice whose file is all
+that there is of its node is put in that node's place. All is forgotten when a file of the search path is written, added
+or removed.
 
-This is the only file that uses Hydra's private modules. Where they are not as they were in Hydra 1.3, each composition
-is Hydra's own.
+This is the only file that uses a private method of Hydra's. Where it is not as it was in Hydra 1.3, each composition is
+Hydra's own.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from swapformer.paths import conf_dir
 from swapformer.study.config.overrides import of_whole_model, require_single_keys
@@ -30,13 +30,8 @@ from swapformer.study.config.resolvers import require_references
 from swapformer.targets import require_known_folder
 
 try:
-    from hydra._internal import defaults_list
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.config_repository import ConfigRepository
 
-    _Repository: Any = ConfigRepository
-    _Lists: Any = defaults_list
-    _load, _interpolated = _Repository.load_config, _Lists._create_interpolation_map
     _apply: Callable[[list[Override], DictConfig], None] | None = ConfigLoaderImpl._apply_overrides_to_config
 except (ImportError, AttributeError):
     _apply = None
@@ -87,13 +82,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
         return hydra_config("train", overrides)
     _MEMORY.forget_unless(_files(repository))
     chosen = [each for each in parsed if _is_choice(each, repository)]
-    lines = (*(str(each.input_line) for each in chosen),)
-    if lines not in _MEMORY.made:
-        if len(_MEMORY.made) == _MOST:
-            _MEMORY.made.clear()
-        with _files_read_once():
-            _MEMORY.made[lines] = hydra_config("train", lines)
-    config = copy.deepcopy(_MEMORY.made[lines])
+    config = _of_choices(chosen, repository)
     try:
         _apply([each for each in parsed if each not in chosen], config)
     except Exception:  # Hydra says in its own words what is wrong
@@ -101,13 +90,26 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     return config
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What a set of choices gives.
+
+    Attributes:
+        config: all of it.
+        own: group → its node in `config`, of the groups whose chosen file, and no other, made that node.
+    """
+
+    config: DictConfig
+    own: Mapping[str, str]
+
+
 class _Memory:
     """The results of sets of choices for the present search path."""
 
     def __init__(self) -> None:
         self.files: tuple[Any, ...] = ()
-        self.made: dict[tuple[str, ...], DictConfig] = {}
-        self.read: dict[tuple[Any, ...], Any] = {}
+        self.made: dict[tuple[str, ...], _Made] = {}
+        self.read: dict[str, Any] = {}
 
     def forget_unless(self, files: tuple[Any, ...]) -> None:
         """Forget all unless the search path has these files, as they are."""
@@ -117,33 +119,90 @@ class _Memory:
             self.read.clear()
 
 
-_MEMORY, _LOCK = _Memory(), threading.Lock()
+_MEMORY = _Memory()
 
 
-@contextmanager
-def _files_read_once() -> Iterator[None]:
-    """Within, Hydra takes copies of a file's content from memory; one thread at a time.
+def _of_choices(chosen: Sequence[Override], repository: Any) -> DictConfig:
+    """What the choices give: those that replace a whole node are put into what the others give."""
+    files = {each.key_or_group: _file_of(each, repository) for each in chosen}
+    while True:
+        put = {group: file for group, file in files.items() if file is not None} if len(files) == len(chosen) else {}
+        made = _made(tuple(str(each.input_line) for each in chosen if each.key_or_group not in put), repository)
+        if made.own.keys() >= put.keys():
+            break
+        files.update(dict.fromkeys(put.keys() - made.own.keys()))
+    config = copy.deepcopy(made.config)
+    for group, file in put.items():
+        OmegaConf.update(config, made.own[group], file.config, merge=False, force_add=True)
+    return config
 
-    What a choice that is written as `${…}` may name is put together only where there is such a choice. Hydra does it
-    for every file, which takes a third of its time.
+
+def _made(lines: tuple[str, ...], repository: Any) -> _Made:
+    """What Hydra makes of some choices."""
+    if lines not in _MEMORY.made:
+        if len(_MEMORY.made) == _MOST:
+            _MEMORY.made.clear()
+        config = compose("train", list(lines), return_hydra_config=True)
+        options = dict(config.hydra.runtime.choices)
+        with open_dict(config):
+            del config["hydra"]
+        _MEMORY.made[lines] = _Made(config, _own_nodes(options, repository))
+    return _MEMORY.made[lines]
+
+
+def _file_of(choice: Override, repository: Any) -> Any:
+    """The file of a choice that Hydra puts at its group's node as it is; None for any other choice."""
+    option = choice.value()
+    if choice.is_add() or choice.is_delete() or choice.package is not None or not isinstance(option, str):
+        return None
+    file = _load(f"{choice.key_or_group}/{option}", repository)
+    return None if file is None or file.defaults_list or file.header["package"] is not None else file
+
+
+def _own_nodes(options: Mapping[str, Any], repository: Any) -> dict[str, str]:
+    """Group → node, of the groups whose file is the only one that says something of that node, and chooses nothing.
+
+    There are none where a choice is written as `${…}`: it may depend on any other.
     """
+    files, makers = [("", _load("train", repository))], {}
+    for group, option in options.items():
+        path, _, package = group.partition("@")
+        for each in option if isinstance(option, list) else [option]:
+            if not path.startswith("hydra/") and isinstance(each, str):
+                file = _load(f"{path}/{each}", repository)
+                node = package or (file.header["package"] if file is not None else None) or path.replace("/", ".")
+                files.append((node, file))
+                if node == path.replace("/", ".") and file is not None and not file.defaults_list:
+                    makers[group] = node
+    if any(file is None or "${" in str([vars(each) for each in file.defaults_list or ()]) for _, file in files):
+        return {}
+    return {
+        group: node for group, node in makers.items() if sum(_speaks(*each, node) for each in files) == 1
+    }
 
-    def load_config(repository: Any, config_path: str) -> Any:
-        key = (*((source.provider, source.path) for source in repository.get_sources()), config_path)
-        if key not in _MEMORY.read:
-            _MEMORY.read[key] = _load(repository, config_path)
-        return copy.deepcopy(_MEMORY.read[key])
 
-    def interpolated(overrides: Any, defaults: list[Any], self_added: bool) -> DictConfig:
-        needed = any(not each.is_self() and each.is_interpolation() for each in defaults)
-        return _interpolated(overrides, defaults, self_added) if needed else DictConfig({})
+def _speaks(package: str, file: Any, node: str) -> bool:
+    """Whether a file that is put at `package` says something of a node, or of one within it."""
+    if package == node or package.startswith(f"{node}."):
+        return True
+    if package and not node.startswith(f"{package}."):
+        return False
+    held: Any = file.config
+    for key in node.removeprefix(f"{package}.").split("."):
+        if not isinstance(held, DictConfig) or held._is_none() or key not in held:
+            return False
+        held = held._get_node(key)
+    return True
 
-    with _LOCK:
-        _Repository.load_config, _Lists._create_interpolation_map = load_config, interpolated
+
+def _load(path: str, repository: Any) -> Any:
+    """A file of the search path, as Hydra reads it; None where it is none, or cannot be read."""
+    if path not in _MEMORY.read:
         try:
-            yield
-        finally:
-            _Repository.load_config, _Lists._create_interpolation_map = _load, _interpolated
+            _MEMORY.read[path] = repository.load_config(path)
+        except Exception:  # Hydra says in its own words what is wrong
+            _MEMORY.read[path] = None
+    return _MEMORY.read[path]
 
 
 def _of_hydra(override: Override) -> bool:
