@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -309,8 +308,7 @@ def rebuild(
 
     It has no page unless `page` says where; `remarks` precede its caveats. With `publish`, the table and those of
     the listed figures that need no more than those numbers are written there, and the look that this is, if it is one;
-    the other figures stay. A curve over lengths is left out where the file does not say what was trained. `paper` as in
-    `build`, in `directory/paper`. Without `draw` there are no figures.
+    the other figures stay. `paper` as in `build`, in `directory/paper`. Without `draw` there are no figures.
     """
     manifest = records.manifest
     claims = claims_of(manifest)
@@ -318,8 +316,7 @@ def rebuild(
     with svg.also_as([kind for kind in paper if kind != "latex"]) as also:
         views = condition_views(records, claims, verdicts, [], Costs(), draw)
     figures = [*study_page.grid_section(views).figures, *_figures(views)] if draw else []
-    drawn = [each for each in figures if manifest.longest_trained or not re.search("(^|_)length_", each.name)]
-    drawn = _listed(manifest, drawn, directory) if publish and draw else drawn
+    drawn = _listed(manifest, figures, directory) if publish and draw else figures
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}
     files = write(directory, public, clean=draw, keep=_names(manifest)) if publish else []
     path = look_path(claims, records)

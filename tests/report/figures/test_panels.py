@@ -14,6 +14,7 @@ from scipy import stats
 
 from swapformer.report.figures import svg
 from swapformer.report.figures.panels import band_words, draw_bands
+from swapformer.report.figures.scales import short
 from swapformer.report.figures.style import series_styles
 from swapformer.report.figures.tooltips import Tooltips
 
@@ -83,3 +84,21 @@ def test_other_labels_of_several_panels_stand_where_the_old_ones_stood() -> None
         svg.relabel(figure, "tokens in sight", "accuracy", {})
         assert [figure.get_supxlabel(), figure.get_supylabel()] == ["tokens in sight", "accuracy"]
         assert [(text.get_position(), text.get_fontsize()) for text in old] == before
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.05, "0.05"),
+        (2000, "2000"),
+        (50_000, "50000"),
+        (500_000, "500k"),
+        (2e7, "20M"),
+        (1e9, "1G"),
+        (1e22, "1e+22"),
+        (1e-6, "1e−06"),
+    ],
+)
+def test_a_tick_is_a_short_number(value: float, text: str) -> None:
+    """Long ones would push the axis' label off the figure."""
+    assert short(value) == text

@@ -18,7 +18,15 @@ def logarithmic(axes: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
     wide = math.log10(max(high, 1e-300) / max(low, 1e-300)) > 3
     axis.set_major_locator(LogLocator(10, (1.0,) if wide else (1.0, 2.0, 5.0), numticks=ticks))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def short(value: float) -> str:
+    """A number at a tick: 0.05, 2000, 500k, 20M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if max(size, 1e5) <= value < 1e15:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}".replace("-", "−")
 
 
 def finite_positive(values: object) -> np.ndarray:

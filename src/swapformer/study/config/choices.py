@@ -176,9 +176,7 @@ def _own_nodes(options: Mapping[str, Any], repository: Any) -> dict[str, str]:
                     makers[group] = node
     if any(file is None or "${" in str([vars(each) for each in file.defaults_list or ()]) for _, file in files):
         return {}
-    return {
-        group: node for group, node in makers.items() if sum(_speaks(*each, node) for each in files) == 1
-    }
+    return {group: node for group, node in makers.items() if sum(_speaks(*each, node) for each in files) == 1}
 
 
 def _speaks(package: str, file: Any, node: str) -> bool:
