@@ -114,3 +114,21 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
         (tmp_path / "task" / "two.yaml").unlink()
         with pytest.raises(Exception, match="two"):
             choices.composed(["task=two"])
+
+
+def test_a_choice_beside_which_another_file_speaks_of_its_node_is_what_hydra_composes(tmp_path: Path) -> None:
+    """Of four groups only `plain` is put in place: the others' nodes are made by more than one file."""
+    for file, content in {
+        "train": "defaults: [_self_, plain: a, shared: a, base: a, inner: a]\nshared: {own: 1}\n",
+        **{f"{group}/{name}": f"{group}_{name}: 1\n" for group in ("plain", "shared", "inner") for name in "ab"},
+        "base/a": "# @package _global_\ninner: {also: 1}\n",
+        "base/b": "# @package _global_\nplain: {also: 1}\n",
+    }.items():
+        path = tmp_path / f"{file}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        choices.composed([])
+        assert choices._MEMORY.made[()].own == {"plain": "plain"}
+        for asked in (["plain=b"], ["shared=b"], ["inner=b"], ["base=b"], ["plain=b", "base=b", "shared=b", "inner=b"]):
+            assert text(choices.composed(asked)) == text(hydra_compose("train", overrides=asked)), asked

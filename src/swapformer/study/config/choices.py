@@ -170,9 +170,10 @@ def _own_nodes(options: Mapping[str, Any], repository: Any) -> dict[str, str]:
         for each in option if isinstance(option, list) else [option]:
             if not path.startswith("hydra/") and isinstance(each, str):
                 file = _load(f"{path}/{each}", repository)
-                node = package or (file.header["package"] if file is not None else None) or path.replace("/", ".")
-                files.append((node, file))
-                if node == path.replace("/", ".") and file is not None and not file.defaults_list:
+                usual = path.replace("/", ".")
+                node = package or (file.header["package"] if file is not None else None) or usual
+                files.append(({"_global_": "", "_group_": usual}.get(node, node), file))
+                if node == usual and file is not None and not file.defaults_list:
                     makers[group] = node
     if any(file is None or "${" in str([vars(each) for each in file.defaults_list or ()]) for _, file in files):
         return {}
@@ -185,11 +186,11 @@ def _speaks(package: str, file: Any, node: str) -> bool:
         return True
     if package and not node.startswith(f"{package}."):
         return False
-    held: Any = file.config
+    held: Any = OmegaConf.to_container(file.config, resolve=False)
     for key in node.removeprefix(f"{package}.").split("."):
-        if not isinstance(held, DictConfig) or held._is_none() or key not in held:
+        if not isinstance(held, dict) or key not in held:
             return False
-        held = held._get_node(key)
+        held = held[key]
     return True
 
 
