@@ -52,11 +52,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFileA
     return ByFileAndStudy(config, log)
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """`--numprocesses auto`: one more than cores, since some tests wait for processes that they have started."""
-    return 1 + (os.cpu_count() or 1)
-
-
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """A case made of bytes is named by its argument: bytes may hold the second in which a process packed them."""
     return argname if isinstance(val, bytes) else None
