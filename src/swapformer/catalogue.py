@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -139,12 +139,16 @@ def default_runs_dir() -> str:
 def _docstring(target: str) -> str:
     """The first line of the docstring of the class `target`, found in the source text."""
     module, _, name = target.rpartition(".")
-    for path in _sources(module):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-                return (ast.get_docstring(node) or "").partition("\n")[0]
-    return ""
+    found = (_first_lines(path, path.stat().st_mtime_ns).get(name) for path in _sources(module))
+    return next((line for line in found if line is not None), "")
+
+
+@cache
+def _first_lines(path: Path, written: int) -> dict[str, str]:
+    """Class or function → the first line of its docstring, in a file as it was `written`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    defined = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return {node.name: (ast.get_docstring(node) or "").partition("\n")[0] for node in defined}
 
 
 @lru_cache

@@ -142,7 +142,8 @@ def _made(lines: tuple[str, ...], repository: Any) -> _Made:
     if lines not in _MEMORY.made:
         if len(_MEMORY.made) == _MOST:
             _MEMORY.made.clear()
-        config = compose("train", list(lines), return_hydra_config=True)
+        with _files_read_once(repository):
+            config = compose("train", list(lines), return_hydra_config=True)
         options = dict(config.hydra.runtime.choices)
         with open_dict(config):
             del config["hydra"]
@@ -177,16 +178,16 @@ def _own_nodes(options: Mapping[str, Any], repository: Any) -> dict[str, str]:
                     makers[group] = node
     if any(file is None or "${" in str([vars(each) for each in file.defaults_list or ()]) for _, file in files):
         return {}
-    return {group: node for group, node in makers.items() if sum(_speaks(*each, node) for each in files) == 1}
+    held = [(package, OmegaConf.to_container(file.config, resolve=False)) for package, file in files]
+    return {group: node for group, node in makers.items() if sum(_speaks(*each, node) for each in held) == 1}
 
 
-def _speaks(package: str, file: Any, node: str) -> bool:
-    """Whether a file that is put at `package` says something of a node, or of one within it."""
+def _speaks(package: str, held: Any, node: str) -> bool:
+    """Whether what a file holds, put at `package`, says something of a node, or of one within it."""
     if package == node or package.startswith(f"{node}."):
         return True
     if package and not node.startswith(f"{package}."):
         return False
-    held: Any = OmegaConf.to_container(file.config, resolve=False)
     for key in node.removeprefix(f"{package}.").split("."):
         if not isinstance(held, dict) or key not in held:
             return False
@@ -198,10 +199,26 @@ def _load(path: str, repository: Any) -> Any:
     """A file of the search path, as Hydra reads it; None where it is none, or cannot be read."""
     if path not in _MEMORY.read:
         try:
-            _MEMORY.read[path] = repository.load_config(path)
+            _MEMORY.read[path] = type(repository).load_config(repository, path)
         except Exception:  # Hydra says in its own words what is wrong
             _MEMORY.read[path] = None
     return _MEMORY.read[path]
+
+
+@contextmanager
+def _files_read_once(repository: Any) -> Iterator[None]:
+    """Within, Hydra takes copies of files that were read before."""
+    own = repository.load_config
+
+    def load_config(config_path: str) -> Any:
+        found = _load(config_path, repository)
+        return own(config_path) if found is None else copy.deepcopy(found)
+
+    repository.load_config = load_config
+    try:
+        yield
+    finally:
+        del repository.load_config
 
 
 def _of_hydra(override: Override) -> bool:
