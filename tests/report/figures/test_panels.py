@@ -95,6 +95,7 @@ def test_other_labels_of_several_panels_stand_where_the_old_ones_stood() -> None
         (500_000, "500k"),
         (2e7, "20M"),
         (1e9, "1G"),
+        (2e13, "20T"),
         (1e22, "1e+22"),
         (1e-6, "1e−06"),
     ],

@@ -22,9 +22,9 @@ def logarithmic(axes: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
 
 
 def short(value: float) -> str:
-    """A number at a tick: 0.05, 2000, 500k, 20M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if max(size, 1e5) <= value < 1e15:
+    """A number at a tick: 0.05, 2000, 500k, 20M, 1T."""
+    for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if max(size, 1e5) <= value < 1e18:
             return f"{value / size:g}{letter}"
     return f"{value:g}".replace("-", "−")
 
