@@ -229,7 +229,7 @@ def _bin(file: Path) -> np.memmap[Any, Any]:
 
 
 def _digest(part: np.memmap[Any, Any], full: bool) -> list[Any]:
-    """How many ids there are, and SHA-256 of them: unless `full`, of samples where they are many."""
+    """The number of ids, and SHA-256 of them: unless `full`, of samples where they are many."""
     found = hashlib.sha256()
     step = _SAMPLE if full else max(_SAMPLE, len(part) // _SAMPLES)
     with Path(str(part.filename)).open("rb") as file:

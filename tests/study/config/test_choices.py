@@ -16,6 +16,14 @@ from swapformer.study.config import overrides as texts
 from swapformer.study.spec import load
 
 
+def write(folder: Path, files: dict[str, str]) -> None:
+    """YAML files by name and content."""
+    for file, content in files.items():
+        path = folder / f"{file}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+
+
 def text(config: DictConfig) -> str:
     return OmegaConf.to_yaml(config)
 
@@ -79,17 +87,17 @@ def test_a_file_that_is_read_once_is_as_it_was_after_what_was_made_of_it_is_chan
 
 
 def test_a_choice_that_names_another_is_what_hydra_composes(tmp_path: Path) -> None:
-    for file, content in {
-        "train": "defaults: [_self_, task: one, model: ${task}_model]\n",
-        "task/one": "size: 1\n",
-        "task/two": "defaults: [/extra/${model}@more, _self_]\nsize: 2\n",
-        "model/one_model": "width: 1\n",
-        "model/two_model": "width: 2\n",
-        "extra/two_model": "more: 3\n",
-    }.items():
-        path = tmp_path / f"{file}.yaml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(content)
+    write(
+        tmp_path,
+        {
+            "train": "defaults: [_self_, task: one, model: ${task}_model]\n",
+            "task/one": "size: 1\n",
+            "task/two": "defaults: [/extra/${model}@more, _self_]\nsize: 2\n",
+            "model/one_model": "width: 1\n",
+            "model/two_model": "width: 2\n",
+            "extra/two_model": "more: 3\n",
+        },
+    )
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
         for asked in ([], ["task=two", "model=two_model"], ["task=two"]):
             ends = []
@@ -118,15 +126,15 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
 
 def test_a_choice_beside_which_another_file_speaks_of_its_node_is_what_hydra_composes(tmp_path: Path) -> None:
     """Of four groups only `plain` is put in place: the others' nodes are made by more than one file."""
-    for file, content in {
-        "train": "defaults: [_self_, plain: a, shared: a, base: a, inner: a]\nshared: {own: 1}\n",
-        **{f"{group}/{name}": f"{group}_{name}: 1\n" for group in ("plain", "shared", "inner") for name in "ab"},
-        "base/a": "# @package _global_\ninner: {also: 1}\n",
-        "base/b": "# @package _global_\nplain: {also: 1}\n",
-    }.items():
-        path = tmp_path / f"{file}.yaml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(content)
+    write(
+        tmp_path,
+        {
+            "train": "defaults: [_self_, plain: a, shared: a, base: a, inner: a]\nshared: {own: 1}\n",
+            **{f"{group}/{name}": f"{group}_{name}: 1\n" for group in ("plain", "shared", "inner") for name in "ab"},
+            "base/a": "# @package _global_\ninner: {also: 1}\n",
+            "base/b": "# @package _global_\nplain: {also: 1}\n",
+        },
+    )
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
         choices.composed([])
         assert choices._MEMORY.made[()].own == {"plain": "plain"}

@@ -92,7 +92,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 
 @dataclass(frozen=True)
 class _Made:
-    """What a set of choices gives.
+    """The configuration that a set of choices gives.
 
     Attributes:
         config: all of it.
@@ -123,7 +123,7 @@ _MEMORY = _Memory()
 
 
 def _of_choices(chosen: Sequence[Override], repository: Any) -> DictConfig:
-    """What the choices give: those that replace a whole node are put into what the others give."""
+    """The configuration of some choices: those that replace a whole node are put into that of the others."""
     files = {each.key_or_group: _file_of(each, repository) for each in chosen}
     while True:
         put = {group: file for group, file in files.items() if file is not None} if len(files) == len(chosen) else {}
@@ -138,7 +138,7 @@ def _of_choices(chosen: Sequence[Override], repository: Any) -> DictConfig:
 
 
 def _made(lines: tuple[str, ...], repository: Any) -> _Made:
-    """What Hydra makes of some choices."""
+    """The configuration that Hydra composes of some choices, and the nodes of one file each."""
     if lines not in _MEMORY.made:
         if len(_MEMORY.made) == _MOST:
             _MEMORY.made.clear()
@@ -163,7 +163,7 @@ def _file_of(choice: Override, repository: Any) -> Any:
 def _own_nodes(options: Mapping[str, Any], repository: Any) -> dict[str, str]:
     """Group → node, of the groups whose file is the only one that says something of that node, and chooses nothing.
 
-    There are none where a choice is written as `${…}`: it may depend on any other.
+    The result is empty where a choice is written as `${…}`, since it may depend on any other.
     """
     files, makers = [("", _load("train", repository))], {}
     for group, option in options.items():
@@ -196,7 +196,7 @@ def _speaks(package: str, held: Any, node: str) -> bool:
 
 
 def _load(path: str, repository: Any) -> Any:
-    """A file of the search path, as Hydra reads it; None where it is none, or cannot be read."""
+    """A file of the search path, as Hydra reads it; None where it is missing or cannot be read."""
     if path not in _MEMORY.read:
         try:
             _MEMORY.read[path] = type(repository).load_config(repository, path)
@@ -218,7 +218,7 @@ def _files_read_once(repository: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        del repository.load_config
+        vars(repository).pop("load_config", None)  # another thread may have been here
 
 
 def _of_hydra(override: Override) -> bool:
