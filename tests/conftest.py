@@ -16,6 +16,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 IMPORTS = "swapformer.study.launch.fork_imports"
+gc.set_threshold(50_000, 20, 100)  # a twentieth of the suite went into looking at objects that stay
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 from typing import Any
 
 import pytest
 
-from swapformer.console import printable_output, terminal
+from swapformer.console import few_collections, printable_output, terminal
 from swapformer.errors import QUOTED, UsageError, quote
 from swapformer.train import _check_options
 
@@ -66,3 +67,12 @@ def test_the_command_of_a_training_may_have_no_words() -> None:
     _check_options([])
     with pytest.raises(UsageError, match="unknown option --mutlirun"):
         _check_options(["--mutlirun"])
+
+
+def test_the_collector_looks_as_often_after_a_command_as_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "get_threshold", lambda: (700, 10, 10))
+    told: list[tuple[int, ...]] = []
+    monkeypatch.setattr(gc, "set_threshold", lambda *numbers: told.append(numbers))
+    with pytest.raises(UsageError), few_collections():
+        raise UsageError("no")
+    assert told[0][0] > 10_000 and told[1] == (700, 10, 10)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swapformer import __version__
-from swapformer.console import WRONG_USE, at_least, guarded, printable_output
+from swapformer.console import WRONG_USE, at_least, few_collections, guarded, printable_output
 from swapformer.errors import UsageError, quote, suggest
 
 TOOLS = {
@@ -62,11 +62,12 @@ def _main(given: list[str]) -> int:
         from swapformer.train import main as train  # it speaks Hydra's command line, not ours
 
         return train(given[1:])
-    if given and given[0] in TOOLS:
-        tool = importlib.import_module(TOOLS[given[0]][0])
-        return guarded(lambda: tool.main(given[1:]), "--debug" in given)
-    options = _parsed(given)
-    return guarded(lambda: options.run(options), options.debug)
+    with few_collections():  # no trial is trained in this process
+        if given and given[0] in TOOLS:
+            tool = importlib.import_module(TOOLS[given[0]][0])
+            return guarded(lambda: tool.main(given[1:]), "--debug" in given)
+        options = _parsed(given)
+        return guarded(lambda: options.run(options), options.debug)
 
 
 def _parsed(given: Sequence[str]) -> argparse.Namespace:

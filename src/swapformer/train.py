@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from swapformer.console import Failed, guarded
+from swapformer.console import Failed, few_collections, guarded
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.mirror.follower import Target
 from swapformer.mirror.process import mirror_trials
@@ -65,7 +65,8 @@ def train(composed: DictConfig) -> float:
 
 
 def _train(composed: DictConfig) -> float:
-    from swapformer.study.config import budget, compose
+    with few_collections():  # torch comes with these
+        from swapformer.study.config import budget, compose
     from swapformer.study.plan import make_trial
 
     with explained():

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import csv
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torchmetrics import MeanMetric, MetricCollection, PearsonCorrCoef
 
 from swapformer.errors import UsageError
 from swapformer.results.history import SECONDS
 from swapformer.study.config.compose import compose
+from swapformer.task.metrics import SequenceMetric, class_metrics, sequence_metrics
 from swapformer.training import fit as fit_module
 from swapformer.training.assemble import build_task
-from swapformer.training.data import BatchShare, TrainingStream
+from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream
 from swapformer.training.fit import Outcome, fit
-from swapformer.training.module import TrialModule
+from swapformer.training.module import TrialModule, can_be_merged, merge
 from swapformer.training.ranks import Ranks
 from swapformer.training.weights import read_weights
 from training.two_ranks import Job, train_on_two_ranks
@@ -88,7 +91,7 @@ def outcomes(place: Path) -> dict[str, Outcome]:
     """The trainings on two ranks, by name; each has a folder of that name."""
     jobs = {name: Job(compose([*TINY, TWO, *arm]), place / name) for name, arm in ARMS.items() if name not in RARE}
     jobs["spoiled"] = Job(jobs["ddp"].config, place / "spoiled", spoiled=True)
-    jobs["shared out"] = Job(jobs["ddp"].config, place / "shared out", shared_out=True)
+    jobs["unmerged"] = Job(jobs["ddp"].config, place / "unmerged", unmerged=True)
     jobs["own norm"] = Job({**jobs["fsdp"].config, "checkpoint_every": 1000}, place / "own norm", own_norm=True)
     jobs |= resumed("fsdp", place)
     jobs["fsdp left"] = Job(jobs["fsdp"].config, place / "fsdp left", stop_at=3)
@@ -158,13 +161,11 @@ def test_a_norm_of_the_gradient_that_lies_on_one_rank_is_found_out(
     assert whole and all(part < 0.95 * norm for part, norm in zip(own, whole, strict=True))
 
 
-def test_an_evaluation_that_ranks_share_out_is_found_out(
+def test_an_evaluation_of_one_ranks_part_is_found_out(
     outcomes: dict[str, Outcome], alone: tuple[Path, Outcome]
 ) -> None:
     """The planted fault: what is measured would depend on the number of devices."""
-    found = outcomes["shared out"]
-    assert found.evaluation != alone[1].evaluation
-    assert abs(found.metrics["val/loss"] - alone[1].metrics["val/loss"]) > 1e-3
+    assert abs(outcomes["unmerged"].metrics["val/loss"] - alone[1].metrics["val/loss"]) > 1e-3
 
 
 def test_losses_of_parts_are_averaged_over_ranks_as_over_accumulated_parts(
@@ -239,6 +240,53 @@ def test_ranks_share_out_the_very_batch_of_one_device() -> None:
     assert torch.equal(rows, whole.batch.inputs)
     assert all(share.targets == whole.targets for own in parts for share in own)
     assert [sum(share.num_positions for share in own) for own in parts] == [whole.num_positions] * 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("batches", [1, 2, 3, 5, 8])
+def test_ranks_count_every_batch_of_an_evaluation_once_and_in_order(batches: int, count: int) -> None:
+    source = build_task(compose(TINY)).evaluation("val")[0]
+    streams = [EvaluationStream(source, batches, None, None, Ranks(rank, count)) for rank in range(count)]
+    assert len({len(stream) for stream in streams}) == 1
+    passed = [list(stream) for stream in streams]
+    assert [len(found) for found in passed] == [len(stream) for stream in streams]
+    counted = [batch for stream, found in zip(streams, passed, strict=True) for batch in found[: stream.counted]]
+    whole = [source.batch(index) for index in range(batches)] * (count if batches < count else 1)
+    assert [batch.inputs.tolist() for batch in counted] == [batch.inputs.tolist() for batch in whole]
+
+
+def measured(metrics: MetricCollection, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> MetricCollection:
+    for logits, targets in batches:
+        metrics.update(logits, targets)
+    return metrics
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: sequence_metrics(["loss", "loss_se", "exact_match"]), lambda: class_metrics(5)],
+    ids=["sums", "classes"],
+)
+def test_merged_metrics_are_those_of_one_device_to_the_last_bit(
+    make: Callable[[], MetricCollection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = torch.Generator().manual_seed(1)
+    batches = [(torch.randn(3, 4, 5, generator=draws), torch.randint(0, 5, (3, 4), generator=draws)) for _ in range(5)]
+    whole = measured(make(), batches)
+    parts = [measured(make(), batches[low:high]) for low, high in ((0, 2), (2, 4), (4, 5))]
+    assert can_be_merged(parts[0])
+    leaders = [names[0] for names in parts[0].compute_groups.values()]
+    states = iter([[part[name].metric_state for part in parts] for name in leaders])
+    monkeypatch.setattr(Ranks, "gather", lambda self, value: next(states))
+    merge(parts[0], Ranks(0, 3))
+    assert parts[0].compute() == whole.compute()
+    first, expected = (next(iter(found.values())) for found in (parts[0], whole))
+    assert isinstance(first, SequenceMetric) and isinstance(expected, SequenceMetric)
+    assert torch.equal(first.items(), expected.items())
+
+
+def test_a_metric_whose_states_do_not_add_up_is_not_merged() -> None:
+    assert not can_be_merged(MetricCollection([MeanMetric(), PearsonCorrCoef()]))
+    assert not can_be_merged(MetricCollection([PearsonCorrCoef()]))
 
 
 def test_a_batch_with_fewer_sequences_than_parts_is_refused() -> None:

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from swapformer.study.launch.signals import unblock_sigterm
 from swapformer.task.base import Batch, target_mask
-from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream
+from swapformer.training import module
+from swapformer.training.data import BatchShare, TrainingStream
 from swapformer.training.fit import Outcome, train
 
 SECONDS = 150
@@ -38,7 +39,7 @@ class Job:
         config, directory: of the trial.
         stop_at: the step at which rank 1 alone is asked to stop; None for never.
         spoiled: whether each part's loss is the mean over its own targets, averaged over the parts.
-        shared_out: whether the batches of evaluation are shared out among the ranks.
+        unmerged: whether each rank keeps the sums of its own part of an evaluation.
         own_norm: whether the norm of a gradient is that of the weights which lie on the rank.
     """
 
@@ -46,7 +47,7 @@ class Job:
     directory: Path
     stop_at: int | None = None
     spoiled: bool = False
-    shared_out: bool = False
+    unmerged: bool = False
     own_norm: bool = False
 
 
@@ -89,18 +90,6 @@ def _mean_of_means(stream: TrainingStream, batch: Batch, targets: Mapping[str, i
 _PARTS = TrainingStream._parts
 
 
-def _its_own(stream: EvaluationStream) -> Iterator[Batch]:
-    """As many batches on each rank, since ranks look after each whether one was asked to stop."""
-    for index in range(stream.batches):
-        batch = stream.source.batch(2 * index + int(os.environ["RANK"]))
-        if stream.digest is not None:
-            stream.digest.update(batch)
-        yield batch
-
-
-_EVALUATED = EvaluationStream.__iter__
-
-
 def _clip_and_return_own_norm(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
     held = list(parameters)
     gradients: list[Any] = [each.grad for each in held if each.grad is not None]
@@ -134,7 +123,7 @@ def _outcome(job: Job) -> Outcome:
     watchers = [] if job.stop_at is None else [_StopAt(job.stop_at)]
     with (
         mock.patch.object(TrainingStream, "_parts", _mean_of_means if job.spoiled else _PARTS),
-        mock.patch.object(EvaluationStream, "__iter__", _its_own if job.shared_out else _EVALUATED),
+        mock.patch.object(module, "merge", (lambda metrics, ranks: None) if job.unmerged else module.merge),
         mock.patch.object(nn.utils, "clip_grad_norm_", _clip_and_return_own_norm if job.own_norm else _CLIP),
     ):
         return train(job.config, job.directory, watchers)

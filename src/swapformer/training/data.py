@@ -182,24 +182,45 @@ def _numbers(sequences: Sequences, values: Tensor) -> tuple[Tensor, Tensor]:
 class EvaluationStream(IterableDataset[Batch]):
     """The first `batches` batches of an evaluation set, on drawn positions if asked, which are as fixed as the set.
 
-    Each batch is added to `digest`, where there is one, as the task gives it.
+    Each batch is added to `digest`, where there is one, as the task gives it. `ranks` share the set out: each counts as
+    many batches as the others, one after the other, and the last rank also counts those that are left over. The others
+    compute these with it and do not count them, since fsdp needs as many batches on every rank. A set of fewer batches
+    than ranks is evaluated by each.
+
+    Attributes:
+        counted: how many of the first batches that are passed on count on this rank.
     """
 
     def __init__(
-        self, source: EvaluationSet, batches: int, drawn_from: int | None = None, digest: ItemDigest | None = None
+        self,
+        source: EvaluationSet,
+        batches: int,
+        drawn_from: int | None = None,
+        digest: ItemDigest | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.source, self.drawn_from, self.digest = source, drawn_from, digest
         self.batches = batches if source.batches is None else min(batches, source.batches)
+        rank, count = (0, 1) if ranks is None or self.batches < ranks.count else (ranks.rank, ranks.count)
+        self.counted = self.batches // count
+        self.own = range(rank * self.counted, (rank + 1) * self.counted)
+        self.left_over = range(count * self.counted, self.batches)
+        if rank == count - 1:
+            self.counted += len(self.left_over)
 
     def __len__(self) -> int:
-        return self.batches
+        return len(self.own) + len(self.left_over)
 
     def __iter__(self) -> Iterator[Batch]:
         for index in range(self.batches):
+            passed_on = index in self.own or index in self.left_over
+            if not passed_on and self.digest is None:
+                continue
             batch = self.source.batch(index)
             if self.digest is not None:
                 self.digest.update(batch)
-            yield with_drawn_positions(batch, self.drawn_from, self.source.name, index)
+            if passed_on:
+                yield with_drawn_positions(batch, self.drawn_from, self.source.name, index)
 
 
 def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:

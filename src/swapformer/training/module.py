@@ -9,12 +9,14 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
+from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim_zero_sum
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
@@ -45,10 +47,38 @@ from swapformer.training.weights import vocabulary_of
 
 
 def _unsynchronised(metrics: MetricCollection) -> MetricCollection:
-    """Metrics that are not summed over ranks, since each rank evaluates everything."""
+    """Metrics that torchmetrics does not gather over ranks: `merge` does, once for all that share a state."""
     for metric in metrics.values():
         metric.distributed_available_fn = lambda: False
     return metrics
+
+
+_MERGED = (dim_zero_sum, dim_zero_cat, dim_zero_max, dim_zero_min)
+"""The reductions of states whose merge is that of one device."""
+
+
+def can_be_merged(metrics: MetricCollection) -> bool:
+    """Whether metrics of parts of a set can be merged into those of all of it."""
+    return all(
+        metric.full_state_update is False and all(how in _MERGED for how in metric._reductions.values())
+        for metric in metrics.values()
+    )
+
+
+def merge(metrics: MetricCollection, ranks: Ranks) -> None:
+    """Give metrics the state that one device would have, where each rank has evaluated its part of a set.
+
+    Lists keep the order of the set, since ranks have parts of it one after the other.
+    """
+    held = dict(metrics.items(keep_base=True, copy_state=False))
+    for names in metrics.compute_groups.values():
+        metric = held[names[0]]
+        parts = ranks.gather(move_data_to_device(metric.metric_state, "cpu"))
+        last, *earlier = [move_data_to_device(part, metric.device) for part in reversed(parts)]
+        for name, value in last.items():
+            setattr(metric, name, value)
+        for part in earlier:  # what comes in goes before what is there
+            metric.merge_state(part)
 
 
 class TrialModule(lightning.LightningModule):
@@ -57,8 +87,9 @@ class TrialModule(lightning.LightningModule):
     The loss of a step is the mean over all targets of its batch, however the batch is cut among parts and devices, plus
     what the model's parts leave as auxiliary losses, averaged over the cuts; what is recorded is the mean over targets
     alone. Dropout at step s depends on (seed, s) alone, so neither a resumed run nor another arm sees different
-    randomness; with several devices it depends on the rank too. Every rank evaluates all of every set: the metrics are
-    those of one device.
+    randomness; with several devices it depends on the rank too. Ranks share the batches of an evaluation out, and their
+    sums are merged: the metrics are those of one device. Where a metric cannot be merged, or a set has fewer batches
+    than there are ranks, every rank evaluates all of it.
 
     Args:
         model: what a batch holds → the answers that the task asks for.
@@ -129,6 +160,12 @@ class TrialModule(lightning.LightningModule):
         """All sets after training, those of the validation split during it."""
         return [pair for pair in self.evaluations if self.final or pair[0] == "val"]
 
+    @cached_property
+    def _evaluates_parts(self) -> bool:
+        """Whether ranks share evaluations out."""
+        names = self.task.interface.readouts
+        return self.ranks.count > 1 and all(can_be_merged(self.task.metrics(name)) for name in names)
+
     def on_validation_start(self) -> None:
         self.collections: Sequence[Mapping[str, MetricCollection]] = [
             {name: _unsynchronised(self.task.metrics(name)).to(self.device) for name in self.task.interface.readouts}
@@ -137,10 +174,16 @@ class TrialModule(lightning.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         answers = self(batch)
+        if batch_idx >= self.streams[dataloader_idx].counted:
+            return  # another rank counts it
         for name, metrics in self.collections[dataloader_idx].items():
             metrics.update(widen(answers[name]), batch.answers[name])
 
     def on_validation_epoch_end(self) -> None:
+        for stream, collections in zip(self.streams, self.collections, strict=True):
+            if len(stream) < stream.batches:
+                for metrics in collections.values():
+                    merge(metrics, self.ranks)
         sets = [
             (f"{split}{item.name}", split, item, collections)
             for (split, item), collections in zip(self.current_evaluations, self.collections, strict=True)
@@ -172,10 +215,12 @@ class TrialModule(lightning.LightningModule):
         batches = self.config["eval"]["final_batches" if self.final else "batches"]
         drawn_from = drawn_position_range(self.model)
         sets = {f"{split}{item.name}": item for split, item in self.current_evaluations}
-        self.digests = {name: ItemDigest(self._classes) for name in sets if self.final}
-        return [
-            loader(EvaluationStream(item, batches, drawn_from, self.digests.get(name))) for name, item in sets.items()
+        self.digests = {name: ItemDigest(self._classes) for name in sets if self.final and self.ranks.first}
+        ranks = self.ranks if self._evaluates_parts else None
+        self.streams = [
+            EvaluationStream(item, batches, drawn_from, self.digests.get(name), ranks) for name, item in sets.items()
         ]
+        return [loader(stream) for stream in self.streams]
 
     @property
     def _classes(self) -> int | None:

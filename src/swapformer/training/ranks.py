@@ -44,8 +44,19 @@ class Ranks:
         """Whether the flag is set on some rank, the same answer on all of them; all must ask."""
         if self.count == 1:
             return flag
-        if self._group is None:  # of its own, on the CPU: a question must not wait for what a GPU has still to do
-            self._group = distributed.new_group(backend="gloo")
         flags = torch.tensor([flag], dtype=torch.int32)
-        distributed.all_reduce(flags, group=self._group)
+        distributed.all_reduce(flags, group=self._on_cpu())
         return bool(flags)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, on the CPU, in the order of ranks and the same on all of them; all must ask."""
+        found = [value] * self.count
+        if self.count > 1:
+            distributed.all_gather_object(found, value, group=self._on_cpu())
+        return found
+
+    def _on_cpu(self) -> Any:
+        """A group of its own on the CPU: a question must not wait for what a GPU has still to do."""
+        if self._group is None:
+            self._group = distributed.new_group(backend="gloo")
+        return self._group

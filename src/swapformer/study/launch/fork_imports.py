@@ -7,14 +7,9 @@ import pkgutil
 from contextlib import suppress
 from importlib import import_module
 
-import swapformer.measure
-import swapformer.model
-import swapformer.probes
-import swapformer.task
-import swapformer.training
-
-for package in (swapformer.model, swapformer.task, swapformer.probes, swapformer.measure, swapformer.training):
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+gc.disable()  # importing torch takes a fifth less time
+for package in ("model", "task", "probes", "measure", "training"):
+    for module in pkgutil.walk_packages(import_module(f"swapformer.{package}").__path__, f"swapformer.{package}."):
         with suppress(Exception):  # the trial that needs it will say what is wrong with it
             import_module(module.name)
 
@@ -23,3 +18,4 @@ for name in ("hydra.utils", "torch._dynamo"):  # imported at first use, by insta
 
 gc.collect()
 gc.freeze()  # keeps the collector of a child from touching, and so copying, the pages it shares with the server
+gc.enable()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swapformer.console import unwritable
+from swapformer.console import few_collections, unwritable
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.artifacts import has_artifact
@@ -80,9 +80,10 @@ class Work:
 
 def real_work() -> Work:
     """The real work: to train or measure, and to replay probes. Imported when a trial runs: it brings torch."""
-    from swapformer.measure import is_timed
-    from swapformer.probes import replay
-    from swapformer.training.fit import CorruptCheckpoint
+    with few_collections():
+        from swapformer.measure import is_timed
+        from swapformer.probes import replay
+        from swapformer.training.fit import CorruptCheckpoint
 
     return Work(_fit_or_measure, replay, CorruptCheckpoint, is_timed, require_as_named)
 
