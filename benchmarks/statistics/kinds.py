@@ -98,7 +98,8 @@ def cases() -> Iterator[Case]:
     for share in (0.2, 0.5):
         draw = partial(_rates, share, 0.0)
         yield case(f"`diverges` in a share of {share}", share, draw, diverges={"arm": "a", "above": share})
-    for name, here, there in (("a sixth", 6.0, 8.0), ("half", 8.0, 10.0), ("five sixths", 9.0, 12.0)):
+    censored = (("a fiftieth", 4.0, 6.0), ("a sixth", 6.0, 8.0), ("half", 8.0, 10.0), ("five sixths", 9.0, 12.0))
+    for name, here, there in censored:
         margin = _mean_time(there) - _mean_time(here)
         body = {"arm": "a", "than": "b", "metric": STEPS, "margin": margin}
         draw = partial(_times, here, there)
@@ -133,9 +134,11 @@ def gathered(values: Values, n: int) -> Evidence:
     arms = tuple(dict.fromkeys(arm for arm, _ in values))
     yes = np.ones(n, dtype=bool)
     diverged = {arm: values.get((arm, SCORE), np.zeros(n)) == 1 for arm in arms}
+    cut_off = {key: row == BUDGET for key, row in values.items() if key[1] == STEPS}
     return Evidence(
-        arms, tuple(range(n)), values, dict.fromkeys(arms, yes), diverged, DIRECTIONS, censored=frozenset({STEPS})
-    )
+        arms, tuple(range(n)), values, dict.fromkeys(arms, yes), diverged, DIRECTIONS,
+        censored=frozenset({STEPS}), unreached=cut_off,
+    )  # fmt: skip
 
 
 def _power_laws(points: int, g: np.random.Generator, n: int) -> Values:

@@ -20,7 +20,7 @@ from study.test_looks_and_grids import answered, plan, worse
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
 from swapformer.report.results_csv import read_results
-from swapformer.report.statistics.sequential import next_error
+from swapformer.report.statistics.sequential import next_error, require_seeds
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 
 BORDER = 0.1
@@ -267,6 +267,17 @@ def test_seeds_that_are_left_out_after_a_look_are_refused_in_one_line(tmp_path: 
         answered(plan(tmp_path, claims=[worse("h4", 0.1)], seeds=4), tmp_path)  # whatever is claimed
     more = answered(plan(tmp_path, claims=claims, seeds=8), tmp_path)
     assert more.report.records.manifest.ledger.series[0].seeds == tuple(range(8))
+
+
+def test_a_study_whose_settings_are_still_to_be_chosen_leaves_out_no_seeds(tmp_path: Path) -> None:
+    """Before it has chosen, nothing says that it is the study of before."""
+    claims = [worse("h4", 0.0)]
+    found = answered(plan(tmp_path, claims=claims, seeds=4), tmp_path).report.records.manifest
+    folder = tmp_path / "runs" / "studies" / "crossed"
+    other = replace(found, seeds=(7, 8), cells=())
+    with pytest.raises(UsageError, match="must stay"):
+        require_seeds(folder, other)
+    require_seeds(folder, replace(other, settings={}))
 
 
 def test_other_seeds_at_another_budget_are_another_study_and_neither_forgets_its_looks(tmp_path: Path) -> None:

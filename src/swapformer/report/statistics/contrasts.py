@@ -166,7 +166,8 @@ class ContrastClaim(SumClaim):
         if terms is not None and other_text.scores_other_tokens(terms, evidence):
             items = other_text.item_error(terms, evidence)
             found = found if items is None else other_text.widened(found, *items)
-        return censored_estimate(total, found) if evidence.censored.intersection(metrics) else found
+        cut_off = evidence.any_cut_off([(term.name, term.metric) for term in self.terms])
+        return censored_estimate(total, found) if cut_off else found
 
     def _series(self, evidence: Evidence) -> dict[str, FloatArray]:
         """The weighted values of each arm, over the seeds at which all of them can be compared."""

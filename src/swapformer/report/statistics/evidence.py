@@ -144,7 +144,7 @@ class Evidence:
             moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
                 estimate = moving if isinstance(estimate, MeanEstimate) else estimates.WiderEstimate(estimate, moving)
-        if metric in self.censored:
+        if self.any_cut_off([(arm, metric), (than, metric)]):
             estimate = censored_estimate(difference, estimate)
         return self._opened(estimate, arm, than, metric)
 
@@ -231,6 +231,12 @@ class Evidence:
             and bool(np.isfinite(self.seed_values(arm, metric)).any())
             and bool(self.unreached.get((arm, metric), self._no_seed)[np.isfinite(self.seed_values(arm, metric))].all())
             for arm, metric in of
+        )
+
+    def any_cut_off(self, of: Collection[tuple[str, str]]) -> bool:
+        """Whether some of these (arm, metric) are times to a target that a trial does not reach."""
+        return any(
+            metric in self.censored and self.unreached.get((arm, metric), self._no_seed).any() for arm, metric in of
         )
 
     def unmeasured(self, arm: str, metric: str) -> BoolArray:
