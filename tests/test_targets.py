@@ -162,8 +162,8 @@ def test_every_option_of_conf_names_what_is_allowed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_setting_outside_its_declared_range_is_refused_in_python_too() -> None:
-    """Each class of conf that is a part, a task, a source or a tokeniser: just outside an end of each interval."""
-    paths = [*(conf_dir() / "model").rglob("*.yaml"), *(conf_dir() / "task").rglob("*.yaml")]
+    """Each class of conf that is a part, a task, a source, a probe …: just outside an end of each interval."""
+    paths = [path for room in ("model", "task", "probes", "measure") for path in (conf_dir() / room).rglob("*.yaml")]
     made = {find(name) for path in paths for name in targets(yaml.safe_load(path.read_text("utf-8"))) if name != "???"}
     refused, others = 0, {"HuggingFaceModel", "same_remainder"}  # of another library, and a function
     for part in sorted((one for one in made if one.__name__ not in others), key=lambda one: one.__qualname__):

@@ -83,7 +83,7 @@ def check_settings(made: Callable[..., Any], settings: Mapping[str, Any], where:
 
 
 class Declared:
-    """Base of parts, tasks, sources and tokenisers: holds each keyword of the constructor to the type that it declares.
+    """Base of parts, tasks, sources, probes and measurements: holds each keyword to the type that it declares.
 
     Raises:
         UsageError: for the first keyword that is not of its type, before the constructor runs.

@@ -63,11 +63,6 @@ def test_refuses_targets_that_are_not_one_answer(model: Topology) -> None:
         Generation(batches=1, beams=1).measure(model, task)
 
 
-def test_needs_a_batch_and_a_beam() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        Generation(batches=0, beams=1)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

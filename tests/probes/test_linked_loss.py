@@ -83,8 +83,6 @@ def test_what_is_linked_to_a_later_place_alone_is_not_linked() -> None:
 
 
 def test_wrong_settings_and_tasks_are_refused(model: Topology) -> None:
-    with pytest.raises(ValueError, match=r"`batches` of linked_loss must be at least 1"):
-        LinkedLoss(batches=0, links=LINKS)
     for links in ([], [["name"]]):
         with pytest.raises(ValueError, match=r"must be pairs such as \[\[name, defined\]\]"):
             LinkedLoss(batches=1, links=links)

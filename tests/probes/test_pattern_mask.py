@@ -84,5 +84,3 @@ def test_a_model_without_patterns_is_refused() -> None:
     model = Subject(small(["model/attention=gated_delta", "model/position=none"]), "attention").perturbed()
     with pytest.raises(ValueError, match="a layer of this model has none"):
         PatternMask(batches=1, sequence=0, tokens=4).measure(model, task)
-    with pytest.raises(ValueError, match="needs a batch and a token"):
-        PatternMask(batches=0, sequence=0, tokens=4)

@@ -18,6 +18,7 @@ from swapformer.model.ops import without_autocast
 from swapformer.model.position import Position
 from swapformer.model.topology import Topology
 from swapformer.random import stream
+from swapformer.ranges import Declared
 from swapformer.results.shapes import Finding
 from swapformer.task.base import Batch, Direction, Sequences, Task
 from swapformer.training.assemble import Config
@@ -48,7 +49,7 @@ class MeasuredModel:
         return next(self.model.parameters()).device
 
 
-class Measurement(ABC):
+class Measurement(Declared, ABC):
     """Base of measurements: `measure` times, counts or computes something of a model that is not trained.
 
     Facts:

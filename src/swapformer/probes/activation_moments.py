@@ -44,12 +44,10 @@ class ActivationMoments(Probe):
         batches: validation batches.
 
     Raises:
-        ValueError: if none is given, or the model has no stream that can be watched.
+        ValueError: for a model without a stream that can be watched.
     """
 
     def __init__(self, *, batches: Count) -> None:
-        if batches < 1:
-            raise ValueError(f"`batches` of activation_moments must be at least 1, but it is {batches}.")
         self.batches = batches
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

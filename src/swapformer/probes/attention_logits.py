@@ -44,12 +44,10 @@ class AttentionLogits(Probe):
         batches: validation batches at the training length.
 
     Raises:
-        ValueError: if none is given, and for a model without attention logits.
+        ValueError: for a model without attention logits.
     """
 
     def __init__(self, *, batches: Count) -> None:
-        if batches < 1:
-            raise ValueError(f"`batches` of attention_logits must be at least 1, but it is {batches}.")
         self.batches = batches
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

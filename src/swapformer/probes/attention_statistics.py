@@ -48,12 +48,10 @@ class AttentionStatistics(Probe):
         tokens: of the example whose maps are kept, at most.
 
     Raises:
-        ValueError: for fewer than one batch or token, and for a model without attention weights.
+        ValueError: for a model without attention weights.
     """
 
     def __init__(self, *, batches: Count, tokens: Count) -> None:
-        if batches < 1 or tokens < 1:
-            raise ValueError(f"attention_statistics needs a batch and a token, but has {batches} and {tokens}.")
         self.batches, self.tokens = batches, tokens
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

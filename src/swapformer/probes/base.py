@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from swapformer.model.topology import Topology
+from swapformer.ranges import Declared
 from swapformer.results.moments import without_moments
 from swapformer.results.shapes import Finding as Finding
 from swapformer.targets import make
@@ -16,7 +17,7 @@ from swapformer.training.assemble import Config
 GradientBatch = Literal["train", "val"]
 
 
-class Probe(ABC):
+class Probe(Declared, ABC):
     """Base of probes: `measure` looks at a model in evaluation mode, under no_grad.
 
     Every probe has the setting `at`, which is not its own: the moments at which it looks, `[end]` unless said.
@@ -30,7 +31,7 @@ class Probe(ABC):
     gradients: bool = False
     gradient_batch: GradientBatch = "train"
 
-    def attach(self, config: Config) -> None:  # noqa: B027 (most probes need nothing of it)
+    def attach(self, config: Config) -> None:
         """Take what it needs of the trial's resolved configuration; called before anything else is asked."""
 
     def variants(self) -> Mapping[str, Config]:

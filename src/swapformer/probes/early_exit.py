@@ -31,12 +31,10 @@ class EarlyExits(Probe):
         thresholds: of the curve, in [0, 1].
 
     Raises:
-        ValueError: for fewer than one batch, and for a model that nothing leaves early.
+        ValueError: for a model that nothing leaves early.
     """
 
     def __init__(self, *, batches: Count, thresholds: Sequence[Share]) -> None:
-        if batches < 1:
-            raise ValueError(f"`batches` of early_exit must be at least 1, but it is {batches}.")
         self.batches, self.thresholds = batches, list(thresholds)
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

@@ -31,12 +31,10 @@ class Generation(Probe):
         beams: 1 writes greedily; more search for the most probable answer.
 
     Raises:
-        ValueError: for fewer than one batch or beam, and for a task whose targets are not one answer behind a prompt.
+        ValueError: for a task whose targets are not one answer behind a prompt.
     """
 
     def __init__(self, *, batches: Count, beams: Count) -> None:
-        if batches < 1 or beams < 1:
-            raise ValueError(f"generation needs at least one batch and one beam, but has {batches} and {beams}.")
         self.batches, self.beams = batches, beams
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

@@ -29,14 +29,9 @@ class HeadSimilarity(Probe):
 
     Args:
         batches: validation batches at the training length.
-
-    Raises:
-        ValueError: if none is given.
     """
 
     def __init__(self, *, batches: Count) -> None:
-        if batches < 1:
-            raise ValueError(f"`batches` of head_similarity must be at least 1, but it is {batches}.")
         self.batches = batches
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

@@ -30,13 +30,11 @@ class LinkedLoss(Probe):
         links: pairs [query, key] of names of the task's tags.
 
     Raises:
-        ValueError: if there are no batches or links, a link is no pair, the task lacks a tag, or the answers are not
+        ValueError: if there are no links, a link is no pair, the task lacks a tag, or the answers are not
             symbols at each position.
     """
 
     def __init__(self, *, batches: Count, links: Sequence[Sequence[str]]) -> None:
-        if batches < 1:
-            raise ValueError(f"`batches` of linked_loss must be at least 1, but it is {batches}.")
         self.batches, self.links = batches, [tuple(link) for link in links]
         if not self.links or any(len(link) != 2 for link in self.links):
             raise ValueError(f"`links` of linked_loss must be pairs such as [[name, defined]], but is {links}.")

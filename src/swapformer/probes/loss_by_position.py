@@ -32,12 +32,10 @@ class LossByPosition(Probe):
         batches: validation batches of each evaluation set.
 
     Raises:
-        ValueError: if none is given, or the answers are not symbols or classes at each position.
+        ValueError: if the answers are not symbols or classes at each position.
     """
 
     def __init__(self, *, batches: Count) -> None:
-        if batches < 1:
-            raise ValueError(f"`batches` of loss_by_position must be at least 1, but it is {batches}.")
         self.batches = batches
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

@@ -30,14 +30,9 @@ class OutputChange(Probe):
     Args:
         size: δ, small enough that the change is in proportion to it.
         draws: of z.
-
-    Raises:
-        ValueError: if δ is not positive or there is no draw.
     """
 
     def __init__(self, *, size: Positive, draws: Count) -> None:
-        if not size > 0 or draws < 1:
-            raise ValueError(f"output_change needs a size above 0 and a draw, but has {size} and {draws}.")
         self.size, self.draws = size, draws
 
     def measure(self, model: Topology, task: Task) -> Finding:

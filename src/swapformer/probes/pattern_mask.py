@@ -33,12 +33,10 @@ class PatternMask(Probe):
         tokens: of that sequence, its last ones, at most.
 
     Raises:
-        ValueError: for fewer than one batch or token, and for a model without patterns.
+        ValueError: for a model without patterns.
     """
 
     def __init__(self, *, batches: Count, sequence: Natural, tokens: Count) -> None:
-        if batches < 1 or tokens < 1:
-            raise ValueError(f"pattern_mask needs a batch and a token, but has {batches} and {tokens}.")
         self.batches, self.sequence, self.tokens = batches, sequence, tokens
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

@@ -34,12 +34,10 @@ class PrefixLoss(Probe):
         batches: validation batches at the training length; one costs about half as many forwards as it has places.
 
     Raises:
-        ValueError: if none is given, or the answers are not symbols or classes at each position.
+        ValueError: if the answers are not symbols or classes at each position.
     """
 
     def __init__(self, *, batches: Count) -> None:
-        if batches < 1:
-            raise ValueError(f"`batches` of prefix_loss must be at least 1, but it is {batches}.")
         self.batches = batches
 
     def unsuited(self, model: Topology, task: Task) -> str | None:

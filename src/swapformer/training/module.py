@@ -71,12 +71,12 @@ def merge(metrics: MetricCollection, ranks: Ranks) -> None:
     Lists keep the order of the set, since ranks have parts of it one after the other.
     """
     held = dict(metrics.items(keep_base=True, copy_state=False))
-    for names in metrics.compute_groups.values():
-        metric = held[names[0]]
-        parts = ranks.gather(move_data_to_device(metric.metric_state, "cpu"))
-        last, *earlier = [move_data_to_device(part, metric.device) for part in reversed(parts)]
-        for name, value in last.items():
-            setattr(metric, name, value)
+    own = {name: metric.metric_state for name, metric in held.items()}
+    found = ranks.gather(move_data_to_device(own, "cpu"))  # all at once: ranks may see other metrics share a state
+    for name, metric in held.items():
+        last, *earlier = [move_data_to_device(part[name], metric.device) for part in reversed(found)]
+        for state, value in last.items():
+            setattr(metric, state, value)
         for part in earlier:  # what comes in goes before what is there
             metric.merge_state(part)
 
