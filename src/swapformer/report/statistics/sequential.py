@@ -267,8 +267,10 @@ def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: 
 def require_seeds(study_dir: Path, manifest: Manifest) -> None:
     """Refuse a study that leaves out seeds with which it was judged before: which seeds count is not chosen by results.
 
-    A study that has no manifest yet, or a damaged one, is not refused.
+    A study that has no manifest yet, or a damaged one, is not refused, nor is one whose arms still choose settings.
     """
+    if not manifest.settings:
+        return
     try:
         ledger = read_manifest(study_dir).ledger
     except UsageError:
