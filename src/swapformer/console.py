@@ -46,7 +46,7 @@ class Failed(Exception):
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Python's collector of cycles looks for them a seventieth as often: torch is imported in a fifth less time.
+    """Python's collector of cycles looks for them much less often: torch is imported in a fifth less time.
 
     Not for a training, where a cycle may hold the tensors of a step.
     """
