@@ -44,7 +44,7 @@ CHANGES: dict[str, Any] = {
     "order": "shuffled",
     "noise": 9, "speakers": 4, "topics": 3, "entities": 50, "relations": 3, "forms": 3, "table": 1, "arguments": 5,
     "rate": 0.3, "masked": 0.5, "random": 0.05, "mean_length": 2.0, "sentinels": 50, "label": "kind",
-    "length": 9000, "persistence": 0.5, "event_every": 20, "level": 0.5, "series": 1,
+    "length": 9000, "persistence": 0.5, "event_every": 20, "delay": 9, "level": 0.5, "series": 1,
     "second": "second", "target": "second", "answer": 9,
     "source": {"_target_": "swapformer.task.source.Files", "path": inspect.getfile(inspect)},
     "tokeniser": {"_target_": "swapformer.task.tokeniser.Bytes"},
