@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -262,10 +263,13 @@ def test_a_metric_that_is_not_finite_is_named_in_the_notes(tmp_path: Path, monke
     assert outcome.notes == ("val/perplexity is inf: it counts as lost",)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "prefetch"), [(signal.SIGINT, "false"), (signal.SIGTERM, "true")])
 def test_a_signal_ends_the_trial_as_interrupted_and_it_resumes(
-    number: signal.Signals, whole: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, prefetch: str, whole: tuple[Path, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where a process of its own makes the batches ahead, which are the same and do not change the trial's id."""
+    config = tiny(f"trainer.prefetch={prefetch}")
+    assert trial_id(config) == trial_id(tiny())
     original = Checkpoints.on_train_batch_end
 
     def signalled(self: Checkpoints, trainer: Any, *args: Any) -> None:
@@ -275,12 +279,12 @@ def test_a_signal_ends_the_trial_as_interrupted_and_it_resumes(
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "on_train_batch_end", signalled)
-        outcome = fit(tiny(), tmp_path)
+        outcome = fit(config, tmp_path)
     assert outcome.status == "interrupted"
     assert outcome.reason == f"stopped by {number.name}"
     assert outcome.steps == 9
-    assert fit(tiny(), tmp_path) == whole[1]
-    assert equal(weights(tmp_path), weights(whole[0]))
+    assert fit(config, tmp_path) == whole[1]
+    assert equal(weights(tmp_path), weights(whole[0])) and not multiprocessing.active_children()
 
 
 def test_checkpoints_need_no_room_but_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,6 +416,10 @@ class TestLightningsOwnDoors:
             torch.equal(value, weights(tmp_path / "watched")[name])
             for name, value in weights(tmp_path / "plain").items()
         )
+
+    def test_a_batch_that_cannot_be_made_ahead_is_refused_in_one_line(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"^every one of 1 devices × 9 parts must have a sequence, but a batch"):
+            fit(tiny("trainer.prefetch=true", "trainer.accumulate_grad_batches=9"), tmp_path)
 
     def test_clipping_by_value_is_not_clipping_by_norm(self, tmp_path: Path) -> None:
         fit(tiny("trainer.gradient_clip_val=0.01"), tmp_path / "norm")

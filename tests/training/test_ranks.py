@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torchmetrics import MeanMetric, MetricCollection, PearsonCorrCoef
 
 from swapformer.errors import UsageError
+from swapformer.model.norm import Norm
 from swapformer.results.history import SECONDS
 from swapformer.study.config.compose import compose
 from swapformer.task.metrics import SequenceMetric, class_metrics, sequence_metrics
@@ -20,8 +24,10 @@ from swapformer.training import fit as fit_module
 from swapformer.training.assemble import build_task
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream
 from swapformer.training.fit import Outcome, fit
+from swapformer.training.inputs import model_inputs
 from swapformer.training.module import TrialModule, can_be_merged, merge
 from swapformer.training.ranks import Ranks
+from swapformer.training.trainer import shard
 from swapformer.training.weights import read_weights
 from training.two_ranks import Job, train_on_two_ranks
 
@@ -307,6 +313,46 @@ def test_dropout_differs_between_ranks_and_is_the_same_again(monkeypatch: pytest
 
     assert len({loss(), loss(0, 2), loss(1, 2)}) == 3
     assert loss(1, 2) == loss(1, 2)
+
+
+@pytest.fixture
+def one_rank() -> Iterator[DeviceMesh]:
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield init_device_mesh("cpu", (1,))
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_fsdp_gathers_matrices_of_layers_in_bfloat16_and_computes_what_autocast_does(one_rank: DeviceMesh) -> None:
+    config = compose([*TINY, "trainer.precision=32-true", "model/norm=rmsnorm"])
+    task = build_task(config)
+    batch = task.train_batch(0, 0)
+    outputs, gradients, seen = {}, {}, dict[tuple[bool, bool], set[torch.dtype]]()
+    for name in ("whole", "sharded"):
+        model = fit_module.build_model(config, task.interface)
+        if name == "sharded":
+            shard(model, one_rank, "bf16-mixed")
+            for path, part in model.named_modules():
+                if isinstance(getattr(part, "weight", None), torch.Tensor):
+                    kind = seen.setdefault((".layers." in path, isinstance(part, Norm)), set())
+                    part.register_forward_hook(partial(note_type, kind))
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs[name] = next(iter(model.answers(*model_inputs(batch)).values())).float()
+        outputs[name].square().mean().backward()
+        found = {key: parameter.grad for key, parameter in model.named_parameters()}
+        gradients[name] = {key: each.full_tensor() if name == "sharded" else each for key, each in found.items()}
+    low, full = {torch.bfloat16}, {torch.float32}
+    assert seen == {(True, False): low, (True, True): full, (False, False): full, (False, True): full}
+    assert torch.equal(outputs["sharded"], outputs["whole"])
+    assert gradients["sharded"].keys() == gradients["whole"].keys()
+    for key, gradient in gradients["whole"].items():
+        assert gradient.dtype == gradients["sharded"][key].dtype == torch.float32
+        assert (gradients["sharded"][key] - gradient).abs().max() < 0.01 * gradient.abs().max(), key
+
+
+def note_type(seen: set[torch.dtype], part: nn.Module, *call: Any) -> None:
+    seen.add(part.weight.dtype)  # type: ignore[arg-type, union-attr]
 
 
 @pytest.mark.cuda

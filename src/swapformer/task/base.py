@@ -45,9 +45,17 @@ class Sequences:
 
     def to(self, device: torch.device | str) -> Self:
         """The same on `device`."""
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Self:
+        """The same in memory from which a GPU copies while it computes."""
+        return self._mapped(Tensor.pin_memory)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
+        changed = {one.name: _mapped(getattr(self, one.name), change) for one in fields(self)}
         if self.extent is None and self.position is not None:
-            return replace(self, extent=int(self.position.max()) + 1).to(device)
-        return replace(self, **{one.name: _moved(getattr(self, one.name), device) for one in fields(self)})
+            changed["extent"] = int(self.position.max()) + 1
+        return replace(self, **changed)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,12 +83,12 @@ class Batch(Sequences):
         return {MAIN: self.targets, **self.labels}
 
 
-def _moved(value: Any, device: torch.device | str) -> Any:
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        return change(value)
     if isinstance(value, Mapping):
-        return {name: _moved(held, device) for name, held in value.items()}
-    return value.to(device) if isinstance(value, Sequences) else value
+        return {name: _mapped(held, change) for name, held in value.items()}
+    return value._mapped(change) if isinstance(value, Sequences) else value
 
 
 def target_mask(targets: Tensor) -> Tensor:

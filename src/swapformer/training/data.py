@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -223,6 +224,23 @@ class EvaluationStream(IterableDataset[Batch]):
                 yield with_drawn_positions(batch, self.drawn_from, self.source.name, index)
 
 
-def loader(dataset: IterableDataset[Any]) -> DataLoader[Any]:
-    """A dataloader that passes whole batches on and leaves the global random state as it is."""
-    return DataLoader(dataset, batch_size=None, generator=stream("loader"))
+def loader(dataset: IterableDataset[Any], *, ahead: bool = False, pinned: bool = False) -> DataLoader[Any]:
+    """A dataloader that passes whole batches on and leaves the global random state as it is.
+
+    `ahead`: a process of its own makes the next two batches in the meantime. `pinned`: they lie in memory from which a
+    GPU copies while it computes. The batches are the same.
+    """
+    generator = stream("loader")
+    if not ahead:
+        return DataLoader(dataset, batch_size=None, generator=generator, pin_memory=pinned)
+    next(iter(dataset), None)  # what is wrong with a batch is said here, in one line
+    context = "fork" if sys.platform == "linux" else None  # a large text is not sent to the process
+    return DataLoader(
+        dataset,
+        batch_size=None,
+        generator=generator,
+        pin_memory=pinned,
+        num_workers=1,
+        prefetch_factor=2,
+        multiprocessing_context=context,
+    )

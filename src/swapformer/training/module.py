@@ -124,8 +124,9 @@ class TrialModule(lightning.LightningModule):
         return self.model.answers(*model_inputs(batch))
 
     def configure_model(self) -> None:
-        if self.config["trainer"]["strategy"] == "fsdp":
-            shard(self.model, self.device_mesh["data_parallel"])  # type: ignore[index]
+        trainer = self.config["trainer"]
+        if trainer["strategy"] == "fsdp":
+            shard(self.model, self.device_mesh["data_parallel"], trainer["precision"])  # type: ignore[index]
 
     def training_step(self, share: BatchShare, batch_idx: int) -> Tensor:
         own = (self.ranks.rank,) if self.ranks.count > 1 else ()
@@ -209,7 +210,9 @@ class TrialModule(lightning.LightningModule):
         start, steps = self.trainer.global_step, config["budget"]["steps"]
         drawn_from = drawn_position_range(self.model)
         seed, parts = config["data_seed"], self.accumulate
-        return loader(TrainingStream(self.task, seed, start, steps, parts, drawn_from, self.ranks))
+        batches = TrainingStream(self.task, seed, start, steps, parts, drawn_from, self.ranks)
+        ahead = config["trainer"].get("prefetch", False)
+        return loader(batches, ahead=ahead, pinned=ahead and config["trainer"]["accelerator"] == "gpu")
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
         batches = self.config["eval"]["final_batches" if self.final else "batches"]

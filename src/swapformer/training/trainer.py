@@ -20,9 +20,10 @@ from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfi
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
 from swapformer.interface import Interface
+from swapformer.model.norm import Norm
 from swapformer.model.stack import stacks
 from swapformer.results.store import last_checkpoint
 from swapformer.task.baselines import guessing_loss
@@ -157,15 +158,22 @@ def strategy(config: Config, ranks: Ranks, model: nn.Module) -> Strategy | str:
     raise ValueError(f"`trainer.strategy` must be null or one of {', '.join(STRATEGIES)}, but it is {name!r}.")
 
 
-def shard(model: nn.Module, mesh: DeviceMesh) -> None:
+def shard(model: nn.Module, mesh: DeviceMesh, precision: str) -> None:
     """Leave on each rank its part of every weight; layers are gathered one at a time when they compute (ZeRO-3).
 
-    Weights keep their names, but not what was noted on them. Nothing happens to a model that is sharded already.
+    Under bf16-mixed a layer's weights are gathered in bfloat16, as autocast would cast its matrices, which halves what
+    is sent. Its norms, sums of gradients and the optimiser's weights stay float32. Weights keep their names, but not
+    what was noted on them. Nothing happens to a model that is sharded already.
     """
     if isinstance(model, FSDPModule):
         return
+    low = torch.bfloat16 if precision == "bf16-mixed" else None
+    policy = MixedPrecisionPolicy(low, torch.float32 if low else None, cast_forward_inputs=False)
     for stack in stacks(model).values():
         for layer in stack.layers:
-            fully_shard(layer, mesh=mesh)
+            for part in layer.modules():
+                if low and isinstance(part, Norm) and next(part.parameters(), None) is not None:
+                    fully_shard(part, mesh=mesh)
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh)
     register_fsdp_forward_method(model, "answers")

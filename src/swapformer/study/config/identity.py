@@ -47,8 +47,8 @@ NEUTRAL: Mapping[str, Any] = {
 }
 """Key → the value with which a trial is what it was before there was such a key; for keys that no class declares."""
 
-WATCHING = ("heartbeat", "profiler", "detect_anomaly", "graph")
-"""Settings of the trainer that watch a training and cannot change it."""
+WATCHING = ("heartbeat", "profiler", "detect_anomaly", "graph", "prefetch")
+"""Settings of the trainer that watch or feed a training and cannot change it."""
 
 RENAMED: Mapping[str, str] = {}
 """New name → the first one, by which it is hashed: a key (`optim.decay` → `optim.weight_decay`), a class that moved
@@ -118,8 +118,13 @@ def environment_class(config: Mapping[str, Any]) -> Config:
         "deterministic": trainer["deterministic"],
         **({"tf32": True} if trainer.get("tf32") else {}),
         **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
+        **({"gathered": "bfloat16"} if _gathers_low(trainer) else {}),
         **({"hardware": _hardware(trainer["accelerator"])} if is_timed(config) else {}),
     }
+
+
+def _gathers_low(trainer: Config) -> bool:
+    return trainer["strategy"] == "fsdp" and trainer.get("precision") == "bf16-mixed"
 
 
 @lru_cache

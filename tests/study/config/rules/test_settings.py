@@ -80,7 +80,7 @@ MEANINGFUL = [
     ("model/pattern/*", "patterns.*.value", "-1 0"),
     ("probes/pattern_mask", "pattern_mask.sequence", "0"),
     ("probes/unit_classes", "unit_classes.area", "0"),
-    ("task/seasons", "series", "0"),
+    ("task/seasons", "delay series", "0"),
     ("hydra/launcher/*", "retries timeouts signal_delay num_gpus gpus_per_node", "0"),
     ("train", "model.dropout", "0"),
     ("preset/*", "budget.steps task.eval_batch_size", "null"),

@@ -32,7 +32,10 @@ TYPES: dict[str, Any] = {
     "trainer.devices": Annotated[int, Within("[1, 4096]")],
     "trainer.accumulate_grad_batches": Count,
     "trainer.gradient_clip_val": NonNegative,
-    **{f"trainer.{name}": bool for name in ("deterministic", "tf32", "gradient_checkpointing", "detect_anomaly")},
+    **{
+        f"trainer.{name}": bool
+        for name in ("deterministic", "tf32", "gradient_checkpointing", "detect_anomaly", "prefetch")
+    },
     "trainer.compile": bool | Literal["reduce-overhead", "max-autotune"],
     "optim.lr": Positive,
     "optim.betas": tuple[Momentum, Momentum],
@@ -68,7 +71,7 @@ KEYS = {
     "eval": ("every", "batches", "final_batches"),
     "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
-                "threads", "profiler", "detect_anomaly", "tf32"),
+                "threads", "profiler", "detect_anomaly", "tf32", "prefetch"),
 }  # fmt: skip
 """What each node may hold: a key that nothing reads is an error."""
 
