@@ -163,7 +163,10 @@ def referred(task: Any, before: Words) -> list[str]:
 
 
 def said(task: Any, before: Words) -> list[str]:
-    """Dialogue: after speaker and topic the last turn's word, then the speaker's word for the topic if it is known."""
+    """Dialogue: after speaker and topic the last turn's word, then the speaker's word for the topic if it is known.
+
+    In rounds, where no noise ends a turn, who spoke as many turns ago as there are speakers begins the next.
+    """
     turns: list[list[str]] = []
     for word in before:
         if word[0] == "s":
@@ -178,6 +181,8 @@ def said(task: Any, before: Words) -> list[str]:
         return [own[-1]]
     if len(here) == 3 and own and tuple(here[:2]) in known:
         return [known[tuple(here[:2])]]
+    if task.rounds and len(here) == (4 if own else 3) and len(turns) >= task.speakers:
+        return [turns[-task.speakers][0]]
     return FREE
 
 

@@ -12,8 +12,8 @@ from swapformer.errors import UsageError
 from swapformer.task.seasons import Seasons, seasons
 
 PLAIN: dict[str, Any] = {
-    "length": 30000, "periods": (12, 60), "persistence": 0.9, "event_every": 50, "level": 1.0, "noise": 0.3,
-    "series": 0,
+    "length": 30000, "periods": (12, 60), "persistence": 0.9, "event_every": 50, "delay": 0, "level": 1.0,
+    "noise": 0.3, "series": 0,
 }  # fmt: skip
 
 
@@ -35,12 +35,14 @@ def test_both_parts_come_round_after_their_periods_and_no_other() -> None:
     assert values[~announced].std() == pytest.approx(1, abs=0.05)
 
 
-def test_a_level_is_announced_and_lasts_until_the_next_event() -> None:
-    announced, values = seasons(**PLAIN | {"level": 50.0})
+@pytest.mark.parametrize("delay", [0, 20])
+def test_a_level_is_announced_and_in_force_from_the_delay_until_that_of_the_next_event(delay: int) -> None:
+    announced, values = seasons(**PLAIN | {"level": 50.0, "delay": delay})
     assert announced[0] and announced.mean() == pytest.approx(1 / 50, rel=0.15)
     begins = np.flatnonzero(announced)
     for begin, end in zip(begins, [*begins[1:], len(values)], strict=True):
-        assert np.abs(values[begin:end] - values[begin]).max() < 6, "u, v and noise have a variance of 1.09"
+        in_force = values[begin + delay : end + delay][~announced[begin + delay : end + delay]]
+        assert np.abs(in_force - values[begin]).max(initial=0) < 6, "u, v and noise have a variance of 1.09"
     assert values[begins].std() == pytest.approx(50, rel=0.15)
 
 

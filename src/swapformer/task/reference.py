@@ -87,7 +87,8 @@ class Dialogue(Synthetic):
     Each speaker has one word for each topic, drawn again for every dialogue, and keeps to it; the first turn takes up
     no word; up to `distractors` of `noise` meaningless words end a turn. So the word that is taken up is found one turn
     back, and the own word in an earlier turn of the same speaker, if there was one on this topic: both are scored.
-    `speakers`, `topics`, `words`: sizes of their alphabets. `lengths`: [fewest, most] turns in training;
+    `rounds`: speakers take turns in an order that is drawn for each dialogue, all before one speaks again, and who
+    speaks next is scored too once all have spoken. `speakers`, `topics`, `words`: sizes of their alphabets. `lengths`: [fewest, most] turns in training;
     `eval_lengths`: each adds a set "@n" of n turns, 2x is twice the most.
     Tags: `turn` (its number), `speaker`, `topic` of the turn that a token belongs to; a turn's first token, behind
     which its topic stands, has the topic n, the number of topics. `boundary`: 1 at a turn's first token.
@@ -106,10 +107,11 @@ class Dialogue(Synthetic):
         words: Several = 32,
         noise: Several = 16,
         distractors: Natural = 2,
+        rounds: bool = False,
         lengths: Sequence[int] = (4, 12),
         **settings: Any,
     ) -> None:
-        self.speakers, self.topics = speakers, topics
+        self.speakers, self.topics, self.rounds = speakers, topics, rounds
         self.words, self.noise = words, noise
         self.distractors = distractors
         sizes = (("s", speakers), ("t", topics), ("w", words), (".", noise))
@@ -124,7 +126,10 @@ class Dialogue(Synthetic):
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         rows, turns, filler = len(lengths), longest, self.vocab_size - 1
-        speaker = torch.randint(self.speakers, (rows, turns), generator=generator)
+        if self.rounds:
+            speaker = permutations(generator, rows, self.speakers, self.speakers)[:, torch.arange(turns) % self.speakers]
+        else:
+            speaker = torch.randint(self.speakers, (rows, turns), generator=generator)
         topic = torch.randint(self.topics, (rows, turns), generator=generator)
         habits = torch.randint(self.words, (rows, self.speakers * self.topics), generator=generator)
         word = self.speakers + self.topics + habits.gather(1, speaker * self.topics + topic)
@@ -147,6 +152,8 @@ class Dialogue(Synthetic):
         scored = torch.zeros_like(tokens, dtype=torch.bool)
         scored[:, :, 2], scored[:, :, 3] = True, known
         number = torch.arange(turns.shape[1])[:, None]
+        if self.rounds:
+            scored[:, self.speakers :, 0] = True
         named = torch.arange(tokens.shape[2]) > 0  # the speaker's token stands before the topic
         tags = {
             "turn": number,

@@ -21,9 +21,10 @@ class Seasons(Forecast):
 
     x_t = u_t + v_t + s·l_t + σ·e_t. u and v come round: u_t = ρ·u_{t−p} + √(1 − ρ²)·e′_t, and v likewise with q, each
     of variance 1/2, so that a forecast follows from what stood a period before, and no shape can be learned by heart.
-    An event, on average every `event_every` steps, announces a level, which stays until the next event: there
-    x_t = s·l_t. Events cannot be foreseen, and nothing is to be predicted there. e, e′ and the levels are independent,
-    of mean 0 and variance 1. A model is given two channels, x and whether an event is announced, and predicts x.
+    An event, on average every `event_every` steps, announces a level: there x is the level itself. It comes into force
+    `delay` steps later and stays until that of the next event does. Events cannot be foreseen, and nothing is to be
+    predicted there. e, e′ and the levels are independent, of mean 0 and variance 1. A model is given two channels, x
+    and whether an event is announced, and predicts x.
 
     `length`: n, of the whole series. `periods`: [p, q]; p is the season of `phase` and of the seasonal baseline.
     `persistence`: ρ. `level`: s. `noise`: σ. `series`: which series is drawn, whatever the seed.
@@ -38,6 +39,7 @@ class Seasons(Forecast):
         periods: Sequence[Several] = (12, 60),
         persistence: OpenShare = 0.9,
         event_every: Several = 50,
+        delay: Natural = 0,
         level: Positive = 1.0,
         noise: Positive = 0.3,
         series: Natural = 0,
@@ -55,6 +57,7 @@ class Seasons(Forecast):
             periods=self.periods,
             persistence=persistence,
             event_every=event_every,
+            delay=delay,
             level=level,
             noise=noise,
             series=series,
@@ -84,6 +87,7 @@ def seasons(
     periods: Sequence[int],
     persistence: float,
     event_every: int,
+    delay: int,
     level: float,
     noise: float,
     series: int,
@@ -97,7 +101,8 @@ def seasons(
     announced = torch.rand(length, generator=stream("seasons", series, "events")).numpy() < 1 / event_every
     announced[0] = True
     last = np.maximum.accumulate(np.where(announced, np.arange(length), 0))
-    levels = level * draws("levels")[last]
+    in_force = np.concatenate([np.zeros(min(delay, length), dtype=np.int64), last])[:length]
+    drawn = level * draws("levels")
     comes_round = np.zeros(length)
     for order, period in enumerate(periods):
         part = draws(f"period {order}")
@@ -105,5 +110,5 @@ def seasons(
             now = part[start : start + period]
             now[:] = persistence * part[start - period : start - period + len(now)] + np.sqrt(1 - persistence**2) * now
         comes_round += np.sqrt(0.5) * part
-    values = np.where(announced, levels, comes_round + levels + noise * draws("noise"))
+    values = np.where(announced, drawn, comes_round + drawn[in_force] + noise * draws("noise"))
     return announced, values
