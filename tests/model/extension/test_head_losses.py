@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -64,10 +64,13 @@ def heads_of(part: MultiHead, tokens: Tokens) -> Tensor:
     return part.weights(X, context(tokens), Position(DIMS)) @ v
 
 
+@pytest.mark.parametrize("of", ["outputs", "weights"])
 @pytest.mark.parametrize("tokens", PLACES, ids=["plain", "padding", "documents"])
-def test_the_orthogonality_penalty_is_the_mean_squared_cosine_of_two_heads(tokens: Tokens) -> None:
-    part = attention(Orthogonality(DIMS, weight=0.3))
-    heads, found = heads_of(part, tokens), []
+def test_the_orthogonality_penalty_is_the_mean_squared_cosine_of_two_heads(
+    tokens: Tokens, of: Literal["outputs", "weights"]
+) -> None:
+    part, found = attention(Orthogonality(DIMS, weight=0.3, of=of)), []
+    heads = heads_of(part, tokens) if of == "outputs" else part.weights(X, context(tokens), Position(DIMS))
     for b in range(2):
         for t in range(LENGTH):
             if tokens.padding is not None and tokens.padding[b, t]:
@@ -78,7 +81,7 @@ def test_the_orthogonality_penalty_is_the_mean_squared_cosine_of_two_heads(token
                     found.append((a @ c / (a.norm() * c.norm())) ** 2)
     expected, ours = 0.3 * torch.stack(found).mean(), loss_of(part, tokens)
     assert (ours - expected).abs() <= 1e-12
-    leaves = [part.query.weight, part.value.weight, part.value.bias]
+    leaves = [part.query.weight, *([part.value.weight, part.value.bias] if of == "outputs" else [])]
     grads = [torch.autograd.grad(loss, leaves) for loss in (ours, expected)]
     assert max((a - b).abs().max().item() for a, b in zip(*grads, strict=True)) <= 1e-10
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,10 +27,13 @@ BEHAVIOURS: Mapping[str, Callable[[Tensor], Tensor]] = {
 class Orthogonality(Extension):
     """loss = w · mean over tokens and pairs of heads h ≠ g of cos²(o_h, o_g), for the heads' outputs o.
 
-    The contextual part of Lee et al. 2019 (arXiv:1910.04500).
+    The contextual part of Lee et al. 2019 (arXiv:1910.04500). Or o are the heads' attention weights, one row for each
+    query, which are computed once more for it: where heads look, as Li et al. 2018 (arXiv:1810.10183) disagree on
+    positions. Outputs may be orthogonal though heads look at the same tokens.
 
     Args:
         weight: w; 0 for no loss.
+        of: what is pushed apart, outputs or weights.
 
     Raises:
         ValueError: if w is negative, or there is but one head.
@@ -37,16 +41,18 @@ class Orthogonality(Extension):
 
     training_only = True
 
-    def __init__(self, dims: Dims, *, weight: NonNegative) -> None:
+    def __init__(self, dims: Dims, *, weight: NonNegative, of: Literal["outputs", "weights"] = "outputs") -> None:
         if weight < 0 or (weight and dims.num_heads < 2):
             raise ValueError(
                 "`weight` of orthogonality must be at least 0, and 0 for a single head, but it is "
                 f"{weight} for `num_heads` = {dims.num_heads}."
             )
-        self.weight, self.has_auxiliary_loss = weight, weight > 0
+        self.weight, self.of, self.has_auxiliary_loss = weight, of, weight > 0
 
     def loss(self, heads: Tensor, weights: Callable[[], Tensor], context: Context, *, crosses: bool) -> Tensor | None:
-        return self.weight * overlap(heads, context.query.padding) if self.weight else None
+        if not self.weight:
+            return None
+        return self.weight * overlap(heads if self.of == "outputs" else weights(), context.query.padding)
 
 
 class Guidance(Extension):
@@ -110,9 +116,9 @@ class Guidance(Extension):
 
 
 def overlap(heads: Tensor, padding: Tensor | None) -> Tensor:
-    """Mean of cos²(o_h, o_g) over pairs of heads h ≠ g and tokens that are not padding, of heads [B, H, T, E].
+    """Mean of cos²(o_h, o_g) over pairs of heads h ≠ g and tokens that are not padding, of rows o [B, H, T, E].
 
-    0 when the heads' outputs are orthogonal at every token, 1 when they are parallel.
+    0 when the heads' rows are orthogonal at every token, 1 when they are parallel.
     """
     unit = functional.normalize(widen(heads).transpose(1, 2), dim=-1)
     squared = (unit @ unit.mT).square()
