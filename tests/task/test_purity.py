@@ -18,6 +18,7 @@ import torch
 import yaml
 from hydra.utils import get_object
 from omegaconf import OmegaConf
+from torch.utils.data._utils import pin_memory
 
 from settings_of_tasks import NEEDED, NOTHING_TO_CHANGE, SMALL, change_of
 from swapformer.paths import conf_dir
@@ -26,6 +27,7 @@ from swapformer.task import Addition, Batch, Copy, Task
 from swapformer.task.base import Sequences
 from swapformer.task.synthetic import Synthetic
 from swapformer.training.assemble import build_task
+from swapformer.training.data import BatchShare
 from texts import text
 
 YAMLS = sorted((conf_dir() / "task").glob("*.yaml"))
@@ -174,3 +176,17 @@ def test_a_batch_moves_with_all_its_parts() -> None:
     tensors = [batch.inputs, batch.targets, batch.padding, batch.document, batch.position, batch.tags["speaker"]]
     assert all(tensor is not None and tensor.device.type == "meta" for tensor in tensors)
     assert Batch(inputs=ids, targets=ids).to("cpu").padding is None
+
+
+def test_torchs_loader_pins_every_part_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a DataLoader does for a GPU; here a pinned tensor is marked by one more."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 1)
+    ids = torch.arange(6).view(2, 3)
+    source = Sequences(inputs=ids, position=ids)
+    batch = Batch(inputs=ids, targets=ids, padding=None, tags={"speaker": ids}, labels={"other": ids}, source=source)
+    share = pin_memory.pin_memory(BatchShare(batch, {"": 6}, 12))
+    assert isinstance(share, BatchShare) and share[1:] == ({"": 6}, 12)
+    pinned, read = share.batch, share.batch.source
+    assert read is not None and read.position is not None and read.extent == 6
+    parts = [pinned.inputs, pinned.targets, pinned.tags["speaker"], pinned.labels["other"], read.inputs, read.position]
+    assert all(torch.equal(part, ids + 1) for part in parts)
