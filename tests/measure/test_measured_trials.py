@@ -212,6 +212,7 @@ def test_a_gpu_stands_in_the_record_and_two_kinds_are_never_paired(monkeypatch: 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
     found = machine_info("gpu")
     assert (found["gpu"], found["capability"]) == ("H100", "9.0") and "gpu" not in machine_info("cpu")
+    assert found["processor"].endswith(f" · {torch.backends.cpu.get_cpu_capability()}")
     environment = {"device": "gpu", "torch": "2", "threads": 1, "deterministic": True}
     classes = [
         Record("0" * 16, FINISHED, environment=environment, machine=each).environment_class

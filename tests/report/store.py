@@ -13,7 +13,7 @@ import numpy as np
 from swapformer.results.record import SCHEMA_VERSION
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 1, "deterministic": True}
-MACHINE = {"python": "3.11.7", "lightning": "2.6.6", "platform": "Linux"}
+MACHINE = {"python": "3.11.7", "lightning": "2.6.6", "platform": "Linux", "processor": "one · AVX2"}
 
 
 @dataclass

@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from report.store import ENVIRONMENT, Store, falling
+from report.store import ENVIRONMENT, MACHINE, Store, falling
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
 from swapformer.report.figures.style import arm_styles
@@ -65,7 +65,9 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Store:
             status = fates.get((arm, seed), "finished")
             metrics = {"val/loss": loss} | {f"val/accuracy@{n}": 1 - n / 100 - loss / 50 for n in LENGTHS}
             curve = {"val/loss": falling(loss, 20, np.zeros(20))[: 8 if status == "diverged" else 20]}
-            extra = {"environment": ENVIRONMENT | {"device": "cuda"}} if (arm, seed) == ("h2", 6) else {}
+            extra: dict[str, Any] = {}
+            if (arm, seed) == ("h2", 6):
+                extra = {"environment": ENVIRONMENT | {"device": "cuda"}, "machine": MACHINE | {"processor": "another"}}
             if (arm, seed) != ("h2", 7):
                 store.write_trial(
                     arm, seed, metrics, status, curve, {"probe/x": loss / 10}, reason="it <broke>", **extra
@@ -151,7 +153,7 @@ def test_the_page_tells_all_that_a_reader_needs(parsed: Tags, troubled: Store) -
         "Do heads matter?", "1 is worse", "supported", "undecided", "swapformer study 99_fake", "0123456789abcdef",
         "7 does not divide 128", "2 diverged", "1 failed", "1 killed", "1 missing", "1 corrupt", "model.num_heads=4",
         "804\N{NARROW NO-BREAK SPACE}096", "2 environment classes", "cpu · torch 2.13.0 · 1 thread · deterministic",
-        "steps: 2000",
+        "steps: 2000", "2 kinds of processors (another; one · AVX2)",
     ):  # fmt: skip
         assert text in parsed.text, text
 

@@ -34,7 +34,7 @@ _KNOWN = {
     **dict.fromkeys(("accuracy", "acc", "match", "f1", "bleu", "auc", "reward", "score"), "higher"),
 }
 """The direction of a metric, by the last word of its name."""
-_UNKNOWN = ("", *[math.nan] * 5, "", "", False, "", "")
+_UNKNOWN = ("", *[math.nan] * 5, "", "", "", False, "", "")
 """What is not known of a run: from `reason` on, the columns of a cell."""
 _WORTH = 0.7
 """Pairing is recommended where the first interval would be narrower than this share of what it is."""

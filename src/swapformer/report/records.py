@@ -36,7 +36,7 @@ CellKey = tuple[str, str, int]
 
 CELL_COLUMNS = (
     "condition", "arm", "seed", "trial", "status", "reason", "steps", "tokens", "seconds",
-    "total", "non_position", "environment", "commit", "dirty", "data", "epoch",
+    "total", "non_position", "environment", "processor", "commit", "dirty", "data", "epoch",
 )  # fmt: skip
 METRIC_COLUMNS = ("condition", "arm", "seed", "trial", "metric", "value", "standard_error")
 HISTORY_COLUMNS = ("condition", "arm", "seed", "status", "metric", "step", "value")
@@ -301,11 +301,12 @@ def _all_cells(manifest: Manifest) -> list[Cell]:
 def _cell_row(cell: Cell, trial: TrialFiles) -> tuple[Any, ...]:
     row, record = (cell.condition, cell.arm, cell.seed, cell.trial, trial.status, trial.reason), trial.record
     if record is None:
-        return (*row, *[math.nan] * 5, "", "", False, "", "")
+        return (*row, *[math.nan] * 5, "", "", "", False, "", "")
     return (
         *row, *map(number_of, (record.steps, record.tokens, record.seconds)),
         number_of(record.parameters.get("total")), number_of(record.parameters.get("non_position")),
-        record.environment_class, str(record.git.get("commit") or ""), bool(record.git.get("dirty")),
+        record.environment_class, str(record.machine.get("processor") or ""),
+        str(record.git.get("commit") or ""), bool(record.git.get("dirty")),
         str(record.data.get("fingerprint") or ""), str(record.results_epoch),
     )  # fmt: skip
 

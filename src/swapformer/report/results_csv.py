@@ -319,7 +319,7 @@ def _measured(
     metrics, infinite, losses = [], set(), {}
     for row in rows:
         cell = (_condition(row, manifest), row["arm"], int(row["seed"]))
-        known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", False, "", "")
+        known = (row["trial"], row["status"], "", *[math.nan] * 5, row["environment"], "", "", False, "", "")
         cells[cell] = (*cell, *known)
         if row.get("losses"):
             losses[cell] = row["losses"]
@@ -369,7 +369,7 @@ def _missing(
         if impossible is not None and (arm, condition) not in impossible and (condition, arm) not in at
     }
     wanted = [(*each, seed) for each in (absent if manifest.looks else {**at, **absent}) for seed in seeds]
-    nothing = ("", MISSING, "no row in results.csv", *[math.nan] * 5, "", "", False, "", "")
+    nothing = ("", MISSING, "no row in results.csv", *[math.nan] * 5, "", "", "", False, "", "")
     return {key: (*key, *nothing) for key in wanted if key not in cells}
 
 

@@ -103,3 +103,16 @@ def test_other_labels_of_several_panels_stand_where_the_old_ones_stood() -> None
 def test_a_tick_is_a_short_number(value: float, text: str) -> None:
     """Long ones would push the axis' label off the figure."""
     assert short(value) == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "names"), [(4e6, ["0", "1M", "2M", "3M", "4M"]), (4e5, ["0", "100000", "200000", "300000", "400000"])]
+)
+def test_a_linear_axis_has_no_factor_at_its_end(limit: float, names: list[str]) -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set_xlim(0, limit)
+    svg.few_ticks(axes, "x", 4)
+    figure.canvas.draw()
+    assert [label.get_text() for label in axes.get_xticklabels()] == names
+    assert axes.xaxis.get_offset_text().get_text() == ""

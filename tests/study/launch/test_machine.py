@@ -122,7 +122,7 @@ def test_the_machines_lock_is_one_whatever_the_folder_for_temporary_files(
 def test_hardware_is_known_by_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     here = hardware("cpu")
     assert here == hardware("cpu") and len(here["key"]) == 12 and here["devices"] == []
-    monkeypatch.setattr(machine, "_processor", lambda: "another")
+    monkeypatch.setattr(machine, "processor", lambda: "another")
     assert hardware("cpu")["key"] != here["key"] and "another" in hardware("cpu")["name"]
 
 

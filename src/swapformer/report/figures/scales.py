@@ -1,13 +1,14 @@
-"""Logarithmic axes whose ticks are plain numbers."""
+"""Axes whose ticks are plain numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, ScalarFormatter
 
 
 def logarithmic(axes: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
@@ -19,6 +20,16 @@ def logarithmic(axes: Axes, which: Literal["x", "y"], ticks: int = 6) -> None:
     axis.set_major_locator(LogLocator(10, (1.0,) if wide else (1.0, 2.0, 5.0), numticks=ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+class PlainFormatter(ScalarFormatter):
+    """Names ticks as matplotlib does, but from a million on as `short` does, without a factor at the axis' end."""
+
+    def format_ticks(self, values: Iterable[float]) -> list[str]:
+        ticks = list(values)
+        if max(map(abs, ticks), default=0) < 1e6:
+            return [str(name) for name in super().format_ticks(ticks)]
+        return [short(value) for value in ticks]
 
 
 def short(value: float) -> str:

@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from swapformer.errors import printable
+from swapformer.report.figures.scales import PlainFormatter
 from swapformer.report.figures.style import GRID, INK, PAPER, SOFT, Style
 
 WIDTH = 4.9  # inches: its text stays readable when a phone shows the figure at two thirds
@@ -189,7 +190,9 @@ def ticks_at(axes: Axes, values: Sequence[float], names: Sequence[str], rotate: 
 
 def few_ticks(axes: Axes, which: str, count: int) -> None:
     """Allow at most `count` ticks on the `x` or `y` axis."""
-    (axes.xaxis if which == "x" else axes.yaxis).set_major_locator(MaxNLocator(count))
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(MaxNLocator(count))
+    axis.set_major_formatter(PlainFormatter())
 
 
 def is_power_series(values: Sequence[Any]) -> bool:

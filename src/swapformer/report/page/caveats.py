@@ -364,12 +364,19 @@ def _remarks(records: Records) -> list[str]:
 
 def _origins(records: Records) -> list[str]:
     """Trials from several environments or commits, or from an uncommitted tree."""
-    classes, commits = (sorted({x for x in records.cells[name] if x}) for name in ("environment", "commit"))
+    classes, processors, commits = (
+        sorted({x for x in records.cells[name] if x}) for name in ("environment", "processor", "commit")
+    )
     found = []
     if len(classes) > 1:
         found.append(
             f"Trials ran in {len(classes)} environment classes ({'; '.join(classes)}). "
             "Differences are paired only within one class; seeds that lie apart are left out of them."
+        )
+    if len(processors) > 1:
+        found.append(
+            f"Trials ran on {len(processors)} kinds of processors ({'; '.join(processors)}), on which a training ends "
+            "with other numbers; arms whose seeds lie on different ones differ by that too."
         )
     if len(commits) > 1:
         found.append(f"Trials come from {len(commits)} commits: {', '.join(commit[:10] for commit in commits)}.")

@@ -124,7 +124,7 @@ def hardware(accelerator: str) -> dict[str, Any]:
     `name` says it in words, `key` is 12 hexadecimal digits of it.
     """
     found: dict[str, Any] = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": cores(),
         "memory_gib": round((memory_bytes() or 0) / 2**30),
         "devices": [] if accelerator == "cpu" else _devices(),
@@ -141,7 +141,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The model's name, as the system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

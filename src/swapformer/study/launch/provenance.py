@@ -13,6 +13,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from swapformer.study.launch.machine import processor
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 _typed: ContextVar[str | None] = ContextVar("typed", default=None)
 
@@ -48,12 +50,17 @@ def _command() -> str:
 
 
 def machine_info(accelerator: str = "cpu") -> dict[str, str]:
-    """The versions and the machine that a trial runs with, beside its environment class; of a GPU what it is, too."""
+    """The versions and the machine that a trial runs with, beside its environment class; of a GPU what it is, too.
+
+    `processor`: its name and the instructions that torch uses, on which the last bits of a training depend.
+    """
+    torch = sys.modules.get("torch")  # where another program trains it is not loaded
     found = {
         "python": platform.python_version(),
         "lightning": version("lightning"),
         "platform": platform.platform(),
         "host": socket.gethostname(),
+        "processor": processor() + (f" · {torch.backends.cpu.get_cpu_capability()}" if torch else ""),
     }
     return found | _gpu() if accelerator == "gpu" else found
 
