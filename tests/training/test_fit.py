@@ -270,10 +270,11 @@ def test_a_signal_ends_the_trial_as_interrupted_and_it_resumes(
     """Also where a process of its own makes the batches ahead, which are the same and do not change the trial's id."""
     config = tiny(f"trainer.prefetch={prefetch}")
     assert trial_id(config) == trial_id(tiny())
-    original = Checkpoints.on_train_batch_end
+    original, working = Checkpoints.on_train_batch_end, []
 
     def signalled(self: Checkpoints, trainer: Any, *args: Any) -> None:
         if trainer.global_step == 9:
+            working.extend(multiprocessing.active_children())
             os.kill(os.getpid(), number)
         original(self, trainer, *args)
 
@@ -282,7 +283,7 @@ def test_a_signal_ends_the_trial_as_interrupted_and_it_resumes(
         outcome = fit(config, tmp_path)
     assert outcome.status == "interrupted"
     assert outcome.reason == f"stopped by {number.name}"
-    assert outcome.steps == 9
+    assert outcome.steps == 9 and len(working) == (prefetch == "true")
     assert fit(config, tmp_path) == whole[1]
     assert equal(weights(tmp_path), weights(whole[0])) and not multiprocessing.active_children()
 

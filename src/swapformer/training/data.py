@@ -230,17 +230,11 @@ def loader(dataset: IterableDataset[Any], *, ahead: bool = False, pinned: bool =
     `ahead`: a process of its own makes the next two batches in the meantime. `pinned`: they lie in memory from which a
     GPU copies while it computes. The batches are the same.
     """
-    generator = stream("loader")
-    if not ahead:
-        return DataLoader(dataset, batch_size=None, generator=generator, pin_memory=pinned)
-    next(iter(dataset), None)  # what is wrong with a batch is said here, in one line
-    context = "fork" if sys.platform == "linux" else None  # a large text is not sent to the process
+    if ahead:
+        next(iter(dataset), None)  # what is wrong with a batch is said here, in one line
+    workers, each = (1, 2) if ahead else (0, None)
+    context = "fork" if ahead and sys.platform == "linux" else None  # a large text is not sent to the process
     return DataLoader(
-        dataset,
-        batch_size=None,
-        generator=generator,
-        pin_memory=pinned,
-        num_workers=1,
-        prefetch_factor=2,
-        multiprocessing_context=context,
-    )
+        dataset, None, False, num_workers=workers, prefetch_factor=each, multiprocessing_context=context,
+        generator=stream("loader"), pin_memory=pinned,
+    )  # fmt: skip
