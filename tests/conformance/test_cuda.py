@@ -12,6 +12,7 @@ from torch import Tensor
 
 from configs import every_part, small
 from swapformer.conformance.subject import LENGTH, Subject, ids, loss_of, make_tokens
+from swapformer.model.ops import MANY, symbol_logits
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose
@@ -23,6 +24,9 @@ from swapformer.training.module import TrialModule
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that torch can use"),
+    pytest.mark.filterwarnings(
+        "ignore"
+    ),  # of torch: what counts synchronisations is a prototype; what compilers import
 ]
 DEVICE = "cuda"
 PARTS = every_part()
@@ -89,9 +93,23 @@ def trained(*overrides: str, steps: int = 20) -> list[float]:
     return losses
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, in what it imports
 def test_compiled_it_trains_what_eager_does() -> None:
     assert trained("trainer.compile=true") == pytest.approx(trained(), rel=1e-2)
+
+
+def test_symbols_whose_rows_are_not_aligned_have_the_logits_and_gradients_of_float64() -> None:
+    torch.manual_seed(0)
+    symbols = MANY + 1
+    states, weight, given = (torch.randn(*shape, device=DEVICE) for shape in ((64, 96), (symbols, 96), (64, symbols)))
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        there = [x.detach().to(dtype).requires_grad_() for x in (states, weight)]
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.float32):
+            logits = symbol_logits(*there)
+        found.append([logits, *torch.autograd.grad(logits.double(), there, given.double())])
+    for ours, exact in zip(*found, strict=True):
+        assert ours.shape == exact.shape
+        assert (ours.double() - exact).norm() < 1e-2 * exact.norm()
 
 
 def test_the_peak_that_is_counted_is_that_of_the_allocator_to_a_quarter() -> None:

@@ -88,6 +88,7 @@ FAULTS = [
     ("attention", "ShowsHeadsFirst", {}, "places_hold"),
     ("activation", "CopiesANumber", {}, "nothing_waits_for_the_device"),
     ("activation", "IndexesByList", {}, "nothing_waits_for_the_device"),
+    ("activation", "SortsWhatItSeeks", {}, "nothing_waits_for_the_device"),
     ("activation", "ReadsTheDevice", {}, "nothing_waits_for_the_device"),
     ("activation", "SumsUpFloats", {}, "deterministic_on_cuda"),
     ("activation", "KeepsItsGraph", {}, "nothing_outlives_a_step"),

@@ -53,6 +53,22 @@ class TestAnswers:
         shapes = {name: list(answer.shape) for name, answer in answers.items()}
         assert shapes == {MAIN: [2, 7, V], "topic": [2, 3], "kind": [2, 7, 4], "size": [2, 7, 2]}
 
+    @pytest.mark.parametrize("topology", ["decoder", "encoder"])
+    def test_are_the_same_where_a_gpu_needs_aligned_rows(self, topology: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The rows of zeros that are added count for nothing, forward and backward."""
+        model, found = made(Interface(V), f"model/topology={topology}"), []
+        given = torch.randn(2, 7, V, generator=stream("given", 0), dtype=torch.float64)
+        linear, widths = functional.linear, []
+        monkeypatch.setattr(functional, "linear", lambda x, w, b=None: widths.append(len(w)) or linear(x, w, b))
+        for aligned in (False, True):
+            monkeypatch.setattr("swapformer.model.ops.MANY", 0 if aligned else 4096)
+            monkeypatch.setattr("swapformer.model.ops._needs_alignment", lambda x, needed=aligned: needed)
+            logits = model(ids(2, 7))
+            found.append([logits, *torch.autograd.grad((logits * given).sum(), list(model.parameters()))])
+            assert widths[-1] == (64 if aligned else V)
+        for ours, plain in zip(*found, strict=True):
+            assert torch.allclose(ours, plain, atol=1e-12)
+
     def test_a_decoder_reads_a_sequence_from_its_last_place(self) -> None:
         model = made(Interface(V, readouts={MAIN: CLASSES}))
         inputs, padding = ids(2, 7), padded(2, 7, 5)

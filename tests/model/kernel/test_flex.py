@@ -93,6 +93,7 @@ def test_beyond_the_lengths_that_torch_compiles_it_says_so_in_place_of_another_k
 
 
 @pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore")  # of torch, in what its compiler imports
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="flex trains on CUDA alone, and there is no such device")
 @pytest.mark.parametrize(("pattern", "position", "places"), CASES, ids=NAMES)
 def test_fused_on_a_gpu_it_has_the_outputs_and_gradients_of_the_reference(

@@ -138,7 +138,9 @@ class Exponential(Pattern):
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         back = -steps_ahead(query, key)
         powers = (0, *(self.base**p for p in range(63) if self.base**p < 2**63))
-        return torch.isin(back, self.constants.of(powers, torch.int64, back.device))
+        allowed = self.constants.of(powers, torch.int64, back.device)
+        nearest = torch.searchsorted(allowed, back).clamp(max=len(powers) - 1)  # torch.isin would wait for a GPU
+        return allowed[nearest] == back
 
 
 class Seasonal(Pattern):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from swapformer.model.ops import total, without_autocast
+from swapformer.model.ops import CAN_AUTOCAST, total, without_autocast
 from swapformer.model.residual.base import ForwardPass, Residual, Update
 
 Pair = tuple[Tensor, Tensor]
@@ -95,7 +95,7 @@ class _Conditions:
         self.device = device
         self.cpu = torch.get_rng_state()
         self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        casts = torch.amp.is_autocast_available(device.type)  # meta never casts
+        casts = device.type in CAN_AUTOCAST  # meta never casts
         self.dtype = torch.get_autocast_dtype(device.type) if casts and torch.is_autocast_enabled(device.type) else None
 
     @contextmanager

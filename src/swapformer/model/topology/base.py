@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from swapformer.interface import MAIN, Readout
 from swapformer.model.cache import Cache
@@ -15,6 +14,7 @@ from swapformer.model.depth import ExitTracker
 from swapformer.model.dims import Side
 from swapformer.model.init import Init, initialise
 from swapformer.model.layers import Embedding, Linear, Role
+from swapformer.model.ops import symbol_logits
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.taps import Site, Tapped
@@ -193,7 +193,7 @@ class Topology(Tapped):
 
     def symbols(self, states: Tensor, tokens: Tokens, weight: Tensor) -> Tensor:
         """Logits of symbols [B, T, V] from states and the matrix that reads them, [V, D]."""
-        return functional.linear(states, weight)
+        return symbol_logits(states, weight)
 
 
 def take_auxiliary_loss(model: nn.Module) -> Tensor | None:

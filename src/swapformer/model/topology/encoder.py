@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn import functional
 
 from swapformer.interface import MAIN
 from swapformer.model.dims import Side
 from swapformer.model.layers import Embedding, Linear, Role, declare_side, shift
+from swapformer.model.ops import symbol_logits
 from swapformer.model.plan import ModelPlan
 from swapformer.model.stack import Stack
 from swapformer.model.tokens import Tokens
@@ -63,4 +63,4 @@ class Encoder(Topology):
         if self.dense is None or self.activation is None or self.norm is None:
             return super().symbols(states, tokens, weight)
         states = self.norm(self.activation(self.dense(states)), tokens.padding)
-        return functional.linear(states, weight, self.symbol_bias)
+        return symbol_logits(states, weight, self.symbol_bias)
