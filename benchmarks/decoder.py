@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.measurement import Act, Ratio, alternating, compare, in_turn
 from benchmarks.nanogpt import NanoGPT, NanoGPTLoop
 from benchmarks.step import BareLoop, trial_step
+from swapformer.interface import MAIN, Interface, Readout
+from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose
-from swapformer.training.assemble import Config
+from swapformer.training.assemble import Config, build_model
+from swapformer.training.inputs import total_loss
 
 SIZES = {"4/4/128, T 64, B 12": (4, 4, 128, 64, 12), "6/6/384, T 256, B 8": (6, 6, 384, 256, 8)}
 """Layers, heads, width, tokens and rows."""
@@ -34,6 +40,56 @@ def decoder(rounds: int, device: str) -> Iterator[Ratio]:
         if device == "cuda":
             pairs = alternating(BareLoop(config, device, compiled=True), ours, rounds, settle)
             yield compare(f"decoder, compiled / eager, training step, {label}", "ms", pairs)
+    if device == "cuda":
+        yield from with_many_symbols(rounds, device, GPT2, settle)
+
+
+GPT2 = (12, 12, 768, 1024, 16)
+"""The smallest GPT-2, as `SIZES`."""
+SYMBOLS = (50_257, 50_304)
+"""GPT-2's, and the multiple of 64 that nanoGPT makes of them."""
+
+
+def with_many_symbols(
+    rounds: int, device: str, size: tuple[int, int, int, int, int], settle: Act | None
+) -> Iterator[Ratio]:
+    """A step in bfloat16 of a decoder with GPT-2's number of symbols, as a trial takes it, against nanoGPT's."""
+    layers, heads, width, length, rows = size
+    sizes = [f"model.num_layers={layers}", f"model.num_heads={heads}", f"model.d_model={width}"]
+    config = compose(["task=text", "model/position=learned", f"model.max_len={length}", *sizes])
+    for symbols in SYMBOLS:
+        model = build_model(config, Interface(symbols)).to(device)
+        gpt = NanoGPT(layers, heads, width, length, symbols).to(device)
+        ids = torch.randint(0, symbols, (rows, length), device=device)
+
+        ours, theirs = partial(_loss, model, Readout(symbols), ids), partial(_nanogpt_loss, gpt, ids)
+        pairs = alternating(_step(model, ours), _step(gpt, theirs), rounds, settle)
+        yield compare(f"decoder / nanoGPT, training step in bfloat16, {symbols} symbols, {device}", "ms", pairs)
+
+
+def _loss(model: Topology, readout: Readout, ids: Tensor) -> Tensor:
+    return total_loss(readout, model.answers(ids)[MAIN], ids) / ids.numel()
+
+
+def _nanogpt_loss(gpt: NanoGPT, ids: Tensor) -> Tensor:
+    loss: Tensor = gpt(ids, ids)[1]
+    return loss
+
+
+def _step(model: nn.Module, loss: Callable[[], Tensor]) -> Act:
+    """A step: forward and backward under autocast, clipping, AdamW in one kernel."""
+    device = next(model.parameters()).device.type
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16, cache_enabled=False):
+            found = loss()
+        found.backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
 
 
 def _without_update(ours: BareLoop, gpt: NanoGPT) -> tuple[Act, Act]:

@@ -689,7 +689,7 @@ def test_the_pinned_versions_install_on_the_oldest_python() -> None:
     pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
     found = {one.name.lower().replace("_", "-"): one for one in metadata.distributions()}
     wants = {
-        name: found[name].metadata["Requires-Python"] or ""
+        name: found[name].metadata.get("Requires-Python") or ""
         for name, version in pinned.items()
         if name in found and found[name].version == version
     }

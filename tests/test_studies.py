@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from swapformer.report.build import rebuild
 from swapformer.report.page.tables import BEGIN
 from swapformer.study import arm_differences
 from swapformer.study.config import identity as identities
+from swapformer.study.config.compose import compose
 from swapformer.study.expand import expand
 from swapformer.study.plan import Plan, with_seed
 from swapformer.study.published_results import published_results
@@ -119,6 +122,19 @@ class TestExpanded:
         for arm, config in first.items():
             changed = arm_differences.changed(first[plan.spec.baseline], config)
             assert arm_differences.beyond(plan.spec, arm, list(changed)) == ()
+
+    def test_what_it_must_beat_was_counted_on_the_text_that_it_is_evaluated_on(self, plan: Plan) -> None:
+        """By the command that the file states: the lengths of evaluation, too, say which tokens are scored."""
+        name, scale = study_of(plan)
+        if scale != "cpu" or not plan.spec.must_beat:
+            pytest.skip("counters are stated for text, at the cpu scale")
+        stated = re.search(r"^# swapformer baseline (.+?)(?:: what .*)?$", shipped()[name].read_text("utf-8"), re.M)
+        assert stated is not None, f"{name} must say which command counted what it must beat"
+        counted = compose(shlex.split(stated[1]))
+        for each in plan.templates:
+            differ = {key for key, value in each.config["task"].items() if counted["task"].get(key) != value}
+            assert differ <= {"batch_size"}, f"{name}: {stated[0]} counts another text ({each.arm})"
+            assert each.config["eval"]["final_batches"] == counted["eval"]["final_batches"]
 
     def test_the_baseline_is_the_committed_one(self, plan: Plan, refresh: bool) -> None:
         """A default that changes shows as a diff here, before it changes an answer."""

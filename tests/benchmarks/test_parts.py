@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks import decoder
 from benchmarks.__main__ import BENCHMARKS, GROUPS, parser
 from benchmarks.attention import CASES, attention_step
 from benchmarks.measurement import compare, growth
@@ -39,6 +40,13 @@ def borrowed(name: str) -> str:
     ):
         name = name.replace(ours, theirs)
     return name
+
+
+def test_with_many_symbols_both_sides_take_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "SYMBOLS", (101, 128))
+    found = list(decoder.with_many_symbols(1, "cpu", (1, 2, 16, 8, 2), None))
+    assert [each.name.split(", ")[2] for each in found] == ["101 symbols", "128 symbols"]
+    assert all(each.ours > 0 and each.theirs > 0 for each in found)
 
 
 def test_the_gpt_of_the_benchmark_computes_what_the_decoder_does() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from swapformer.errors import UsageError
 from swapformer.task.python_syntax import ROLES, ParsedSource, documented_functions, token_roles
+from texts import whole_strings
 
 TRICKY = '''\
 """Ünïcödé before everything: „def no(): pass“."""
@@ -68,7 +69,7 @@ def tokens(text: str) -> list[tuple[int, str, int, int]]:
     """Kind, text, start and end of every token, lines being counted by hand."""
     starts = np.cumsum([0, *(len(line) for line in text.split("\n"))]) + np.arange(text.count("\n") + 2)
     plain = text.replace("\ufeff", " " if text[1:2] == " " else "\f")
-    read = tokenize.generate_tokens(StringIO(plain, newline="\n").readline)
+    read = whole_strings(tokenize.generate_tokens(StringIO(plain, newline="\n").readline))
     return [
         (t.type, t.string, int(starts[t.start[0] - 1]) + t.start[1], int(starts[t.end[0] - 1]) + t.end[1]) for t in read
     ]

@@ -22,6 +22,7 @@ from swapformer.task.python_syntax import ROLES
 from swapformer.task.source import Files, Library
 from swapformer.task.source_code import Roles, SourceCode
 from swapformer.task.tokeniser import BPE, Bytes, Characters, Tokeniser
+from texts import whole_strings
 
 TOKENISERS: dict[str, Any] = {
     "characters": lambda: Characters(min_count=1),
@@ -66,7 +67,7 @@ def python_tokens(text: str) -> list[tuple[int, str, int]]:
     starts = np.cumsum([0, *(len(line) for line in text.splitlines(keepends=True))])
     return [
         (token.type, token.string, int(starts[token.start[0] - 1]) + token.start[1])
-        for token in tokenize.generate_tokens(StringIO(text).readline)
+        for token in whole_strings(tokenize.generate_tokens(StringIO(text).readline))
     ]
 
 
