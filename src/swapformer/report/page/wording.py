@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from swapformer.report import number_format
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import OpenEstimate, SameModelEstimate
+from swapformer.report.statistics.estimates import IdenticalEstimate, OpenEstimate, SameModelEstimate
 from swapformer.report.statistics.evidence import NOT_JUDGED
 from swapformer.report.statistics.grid import GridVerdict
 from swapformer.report.statistics.power import SeedRange
@@ -173,7 +173,8 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
         return f"is {number_format.compact(value)}"
     if not claim.comparative:
         if math.isinf(lower) and math.isinf(upper):
-            return f"{shown(value, True)}, without limits"
+            same = isinstance(contrast.estimate, IdenticalEstimate)
+            return f"{shown(value, True)} with every seed" if same else f"{shown(value, True)}, without limits"
         if low_edge == -math.inf and contrast.outcome != "refuted":
             return f"at most {shown(upper, True)}" if math.isfinite(upper) else f"{shown(value, True)}, without a limit"
         if low_edge == -math.inf:
@@ -250,6 +251,8 @@ def _needs_text(verdict: Verdict) -> str:
     if any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):
         lost = "trials that were lost, or never came to the target"
         return f"a mean cannot speak for {lost}; claim `diverges` or `reaches` instead"
+    if any(isinstance(contrast.estimate, IdenticalEstimate) for contrast in undecided):
+        return "equal seeds give no interval; say in `ranges` what the metric can be, and more of them can decide"
     return "no number of seeds of this kind would decide"
 
 

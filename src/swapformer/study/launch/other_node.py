@@ -34,8 +34,11 @@ def is_other_node(trials: Sequence[Trial]) -> bool:
 def take_part(trials: Sequence[Trial], store: Store) -> None:
     """Give each trial this node's ranks once the first node has begun it, and return when all have ended.
 
-    A trial that the first node begins again, since it was killed, is joined again. One that it does not begin within
-    the time that nodes wait for each other is left.
+    A trial of one node is waited for. One that the first node begins again, since it was killed, is joined again. One
+    that it does not begin within the time that nodes wait for each other is left.
+
+    Raises:
+        KeyboardInterrupt: once the ranks were asked to stop, on whichever node.
     """
     for trial in trials:
         seen, since = 0, time.monotonic()
@@ -45,7 +48,9 @@ def take_part(trials: Sequence[Trial], store: Store) -> None:
                 break
             if record is not None and held and record.status == records.RUNNING and record.attempts > seen:
                 seen = record.attempts
-                _train(trial, store)
+                if nodes_of([trial]) > 1:
+                    _train(trial, store)
+            if held:
                 since = time.monotonic()
             time.sleep(POLL)
 
@@ -57,4 +62,7 @@ def _has_given_up(record: Record) -> bool:
 def _train(trial: Trial, store: Store) -> None:
     from swapformer.training.torchrun import run_ranks
 
-    run_ranks({"config": dict(trial.config), "final": True}, store.directory(trial.id), trial.config["trainer"])
+    task = {"config": dict(trial.config), "final": True}
+    report = run_ranks(task, store.directory(trial.id), trial.config["trainer"])
+    if report.get("outcome", {}).get("status") == records.INTERRUPTED:
+        raise KeyboardInterrupt
