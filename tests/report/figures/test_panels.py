@@ -116,3 +116,11 @@ def test_a_linear_axis_has_no_factor_at_its_end(limit: float, names: list[str]) 
     figure.canvas.draw()
     assert [label.get_text() for label in axes.get_xticklabels()] == names
     assert axes.xaxis.get_offset_text().get_text() == ""
+
+
+@pytest.mark.parametrize(("last", "side"), [(8, "right"), (4, "center")])
+def test_a_name_at_the_end_of_a_small_panel_stays_within_it(last: int, side: str) -> None:
+    axes = svg.add_panel(svg.new_figure(1.0), 0.5, 0.3, 0.1, 0.1)
+    axes.set_xlim(1, 8.2)
+    svg.ticks_at(axes, [1, last], ["1024", "4096"], within=True)
+    assert [name.get_horizontalalignment() for name in axes.get_xticklabels()] == ["center", side]

@@ -108,8 +108,8 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     tooltips = Tooltips("length")
     draw_bands(panels, tables, data, tooltips, every_marker=True)
     for axes in dict.fromkeys(panels.values()):
-        few = 4 if max(names) < 1000 else 2  # what a small panel has room for
-        svg.ticks_at(axes, *_thinned(list(names), octaves, few if is_separate(panels) else 9))
+        few, separate = 4 if max(names) < 1000 else 2, is_separate(panels)  # what a small panel has room for
+        svg.ticks_at(axes, *_thinned(list(names), octaves, few if separate else 9), within=separate)
         if decades:
             logarithmic(axes, "y", 3 if is_separate(panels) else 6)
     caption = f"{band_words(tables.values())}."

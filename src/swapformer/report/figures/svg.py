@@ -182,10 +182,18 @@ def extend_below(figure: Figure, inches: float) -> None:
         axes.set_position((left, (bottom * height + inches) / (height + inches), across, tall * scale))
 
 
-def ticks_at(axes: Axes, values: Sequence[float], names: Sequence[str], rotate: bool = False) -> None:
-    """Set the ticks of the horizontal axis to these values, and to no others."""
+def ticks_at(
+    axes: Axes, values: Sequence[float], names: Sequence[str], rotate: bool = False, within: bool = False
+) -> None:
+    """Set the ticks of the horizontal axis to these values, and to no others.
+
+    `within`: a name at the panel's end does not reach beyond it, where another panel's begin.
+    """
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(list(values), list(names), rotation=30 if rotate else 0, ha="right" if rotate else "center")
+    if within and values and (shown := axes.get_xticklabels()):
+        place = axes.transAxes.inverted().transform(axes.transData.transform((values[-1], axes.get_ylim()[0])))[0]
+        shown[-1].set_horizontalalignment("right" if place > 0.9 else "center")
 
 
 def few_ticks(axes: Axes, which: str, count: int) -> None:
