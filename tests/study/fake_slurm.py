@@ -89,9 +89,10 @@ def _start(state: Path, task: str) -> subprocess.Popen[bytes]:
     own = {
         _TASK: f"{state}/{task}",
         "SLURM_JOB_ID": number,
-        "SLURM_NTASKS": "1",
+        "SLURM_NTASKS": (nodes := nodes_of((state / "scripts" / number).read_text())),
         "SLURM_PROCID": "0",
-        "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_JOB_NUM_NODES": nodes,
+        "SLURM_JOB_NODELIST": "here",
     }
     if index:
         own |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
@@ -111,7 +112,23 @@ def _srun(state: Path, *arguments: str) -> None:
             output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(output, 1)
             os.dup2(output, 2)
+    others = range(1, int(os.environ["SLURM_JOB_NUM_NODES"]))
+    nodes = [subprocess.Popen(rest, env=os.environ | _numbers(node)) for node in others]
+    own = subprocess.run(rest, env=os.environ | _numbers(0), check=False) if nodes else None
+    if own is not None:
+        sys.exit(max(own.returncode, *(node.wait() for node in nodes)))
     os.execvp(rest[0], rest)
+
+
+def nodes_of(script: str) -> str:
+    """How many nodes a script asks for."""
+    asked = re.search(r"^#SBATCH --nodes=(\d+)$", script, re.MULTILINE)
+    return asked[1] if asked else "1"
+
+
+def _numbers(node: int) -> dict[str, str]:
+    """What a task knows itself by; each node has one."""
+    return {"SLURM_PROCID": str(node), "SLURM_NODEID": str(node), "SLURM_LOCALID": "0"}
 
 
 def main() -> None:
@@ -127,8 +144,11 @@ def main() -> None:
         case "squeue":
             print("\n".join(sorted(entry.name for entry in (state / "queue").iterdir())))
         case "scontrol":
-            assert arguments[0] == "requeue", arguments
-            (state / "requeue" / arguments[1]).touch()
+            if arguments[:2] == ["show", "hostnames"]:
+                print("127.0.0.1\n" * int(os.environ["SLURM_JOB_NUM_NODES"]), end="")
+            else:
+                assert arguments[0] == "requeue", arguments
+                (state / "requeue" / arguments[1]).touch()
         case other:
             raise AssertionError(other)
 

@@ -63,6 +63,15 @@ def test_the_first_error_is_believed_since_others_follow_from_it(tmp_path: Path)
     assert torchrun.joint_report(tmp_path, 2, 1, None)["reason"] == "the data have changed"
 
 
+def test_a_lost_node_is_a_death_and_no_error_of_the_trial(tmp_path: Path) -> None:
+    says(tmp_path, 0, error="lost", reason="RuntimeError: [gloo/transport] Connection reset by peer", at=2.0)
+    says(tmp_path, 1, error="lost", reason="RuntimeError: [gloo/transport] Connection reset by peer", at=2.0)
+    failed(tmp_path, {0: 1, 1: 1})
+    assert outcome(tmp_path) == ("killed", "another node was lost; all were ended")
+    says(tmp_path, 1, error="failed", reason="out of memory", at=3.0)
+    assert torchrun.joint_report(tmp_path, 2, 1, None)["reason"] == "out of memory"
+
+
 def test_an_error_is_told_though_torchrun_had_to_end_the_other_rank(tmp_path: Path) -> None:
     says(tmp_path, 0, error="failed", reason="out of memory", at=1.0)
     failed(tmp_path, {0: 1, 1: -15})
@@ -80,7 +89,7 @@ def test_ranks_that_left_no_report_were_killed_or_after_a_stop_interrupted(tmp_p
 
 def test_what_the_user_has_set_for_another_torchrun_is_not_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PET_NNODES", "2")
-    found = torchrun._environment(3)
+    found = torchrun._environment(3, local=True)
     assert not [name for name in found if name.startswith("PET_")]
     assert (found["OMP_NUM_THREADS"], found["PATH"]) == ("3", os.environ["PATH"])
 

@@ -104,7 +104,8 @@ class Record:
         if not (known := self.environment):
             return "unknown"
         threads = known.get("threads", "?")
-        several = f"{known['devices']} × " if "devices" in known else ""
+        several = f"{known['nodes']} nodes × " if "nodes" in known else ""
+        several += f"{known['devices']} × " if "devices" in known else ""
         shared = f" · {known['strategy']}" if "strategy" in known else ""
         gpu = f" · {self.machine['gpu']} ({self.machine.get('capability', '?')})" if self.machine.get("gpu") else ""
         return (

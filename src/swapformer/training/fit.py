@@ -23,6 +23,7 @@ from swapformer.task.baselines import baselines
 from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
 from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
 from swapformer.training.module import TrialModule
+from swapformer.training.nodes import ranks_of
 from swapformer.training.optimiser import freeze
 from swapformer.training.processor import require_bfloat16
 from swapformer.training.ranks import Ranks
@@ -74,7 +75,7 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
 
     Resumes from `checkpoints/last.ckpt` if it is there, and then ends bit-equal to a run that was never interrupted
     (on the CPU at a fixed number of threads; on CUDA with deterministic algorithms). A trial on several devices is
-    trained by as many processes, which torchrun starts and this one watches.
+    trained by as many processes, which torchrun starts and this one watches; on several nodes by those of all of them.
 
     Args:
         config: the trial's resolved configuration.
@@ -90,7 +91,7 @@ def fit(config: Config, directory: Path, *, callbacks: Sequence[Callback] = (), 
     trainer = config["trainer"]
     require_devices(trainer)
     require_bfloat16(config)
-    if trainer["devices"] == 1:
+    if ranks_of(trainer) == 1:
         return train(config, directory, callbacks, final)
     if callbacks:
         raise ValueError("a trial on several devices cannot be watched by callbacks of another process; use one device")
@@ -120,7 +121,7 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     torch.set_float32_matmul_precision("high" if config["trainer"].get("tf32") else "highest")
     # Memory that is overwritten need not be filled before.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    ranks = Ranks() if config["trainer"]["devices"] == 1 else Ranks.from_environment()
+    ranks = Ranks() if ranks_of(config["trainer"]) == 1 else Ranks.from_environment()
     task = rebuild_task(config)
     model = build_model(config, task.interface)
     freeze(model, config["optim"])
@@ -216,7 +217,7 @@ def _checked(checkpoint: Path, config: Config, weights: Mapping[str, Tensor], ow
     for callback in own:
         if callback.state_dict() and callback.state_key not in held["callbacks"]:
             raise CorruptCheckpoint(f"it lacks the state of {callback.state_key}")
-    alone = config["trainer"]["devices"] == 1 and not config["trainer"]["compile"]
+    alone = ranks_of(config["trainer"]) == 1 and not config["trainer"]["compile"]
     if alone and _shapes(held["state_dict"]) != _shapes(weights):
         raise CorruptCheckpoint("its weights have other names or shapes than the model's")
     if config["trainer"]["strategy"] == "fsdp" != held.get("strategy"):

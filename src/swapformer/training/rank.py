@@ -17,7 +17,7 @@ from swapformer.training.torchrun_agent import end_with_parent
 
 def main(folder: Path, directory: Path) -> int:
     """Train this rank's part of the trial in `directory`, and leave its report in `folder`; returns the exit status."""
-    rank = int(os.environ["RANK"])
+    rank = int(os.environ["LOCAL_RANK"])
     end_with_parent(folder)
     torchrun.pid_file(folder, rank).write_text(str(os.getpid()), encoding="utf-8")
     report = {**_train(torchrun.read(folder / torchrun.CONFIG), directory), "at": time.monotonic()}
@@ -37,7 +37,15 @@ def _train(task: dict[str, Any], directory: Path) -> dict[str, Any]:
         return {"error": "corrupt", "reason": str(error)}
     except Exception as error:
         traceback.print_exc()
-        return {"error": "failed", "reason": f"{type(error).__name__}: {error}"}
+        kind = "lost" if _lost_another(error) else "failed"
+        return {"error": kind, "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+
+
+def _lost_another(error: Exception) -> bool:
+    """Whether it says that another rank is gone, and not what was wrong. Gloo has no type for that."""
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError | ConnectionError) or "gloo/transport" in str(error)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from swapformer.paths import python_environment
+from swapformer.training.nodes import meeting
 from swapformer.training.signals import StopRequest, stop_on_signals
 
 POLL = 0.1
@@ -26,7 +27,7 @@ Report = dict[str, Any]
 
 
 def pid_file(folder: Path, rank: int) -> Path:
-    """The file that holds the process of a rank."""
+    """The file that holds the process of a rank, by its number on this node."""
     return folder / f"pid-{rank}"
 
 
@@ -44,29 +45,33 @@ def read(path: Path) -> Any:
 
 
 def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Report:
-    """Train with one process for each device; return rank 0's report: an `outcome`, or an `error` and its `reason`.
+    """Train with one process for each device; return the first one's report: an `outcome`, or an `error` and `reason`.
 
-    A rank that dies ends all of them; the outcome is then `killed`, and the last checkpoint stays. A rank that hangs is
-    for torch's own limits and for that of the trial. A stop is handed on to the ranks; before all of them have started
-    it ends them, since they have no outcome yet. The ranks end when this process does, and leave no file but the
-    trial's own.
+    With several nodes these are the processes of this one, which meet the others'. A rank that dies ends all of them;
+    the outcome is then `killed`, and the last checkpoint stays. A rank that hangs is for torch's own limits and for
+    that of the trial. A stop is handed on to the ranks; before all of them have started it ends them, since they have
+    no outcome yet. The ranks end when this process does, and leave no file but the trial's own.
     """
     with (
         tempfile.TemporaryDirectory(prefix="swapformer-ranks-", ignore_cleanup_errors=True) as name,
         stop_on_signals() as stop,
     ):
-        folder, count = Path(name), int(trainer["devices"])
+        folder, count, nodes = Path(name), int(trainer["devices"]), int(trainer.get("nodes", 1))
+        place = meeting(nodes) if nodes > 1 else None
         (folder / CONFIG).write_text(json.dumps(task), encoding="utf-8")
         command = [
             *(sys.executable, "-m", "swapformer.training.torchrun_agent", str(folder)),
-            *("--standalone", "--local-addr=127.0.0.1", "--nnodes=1", f"--nproc-per-node={count}"),
-            *("--max-restarts=0", f"--log-dir={folder / 'log'}"),
+            *(("--standalone", "--local-addr=127.0.0.1", "--nnodes=1") if place is None else place.arguments),
+            *(f"--nproc-per-node={count}", "--max-restarts=0", f"--log-dir={folder / 'log'}"),
             *("-m", "swapformer.training.rank", str(folder), str(directory.absolute())),
         ]
         # torchrun and its ranks end when the pipe on their standard input is closed. They have a session of their own:
         # a Ctrl-C reaches this process only, which hands it on.
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, env=_environment(trainer["threads"]), start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            env=_environment(trainer["threads"], place is None or place.local),
+            start_new_session=True,
         )
         try:
             status = _wait(process, folder, count, stop)
@@ -79,14 +84,14 @@ def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, An
         return joint_report(folder, count, status, stop.requested)
 
 
-def _environment(threads: int) -> dict[str, str]:
-    """The environment of the ranks: this process's modules, so many threads, and talk within this machine.
+def _environment(threads: int, local: bool) -> dict[str, str]:
+    """The environment of the ranks: this process's modules, so many threads, and talk within this machine if `local`.
 
     What the user has set for a torchrun of their own is not for this one.
     """
     inherited = {name: value for name, value in python_environment().items() if not name.startswith("PET_")}
     found = {**inherited, "OMP_NUM_THREADS": str(threads)}
-    if Path("/sys/class/net/lo").exists():
+    if local and Path("/sys/class/net/lo").exists():
         found.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return found
 
@@ -118,9 +123,11 @@ def joint_report(folder: Path, count: int, status: int | None, stopped: str | No
     """The joint result of the ranks.
 
     A rank that died of a signal is the cause of what happened to the others, unless torchrun sent it; else the first
-    error is; else rank 0's report counts, if all ranks have one.
+    error is, unless it is that another node's rank was lost; else rank 0's report counts, if all ranks have one.
     """
     found = [report for rank in range(count) if (report := read(report_file(folder, rank))) is not None]
+    lost = any(report.get("error") == "lost" for report in found)
+    found = [report for report in found if report.get("error") != "lost"]
     errors = [report for report in found if "error" in report]
     ended = read(folder / FAILURES) or {"exits": {}, "at": 0.0}
     signals = {rank: signal.Signals(-code) for rank, code in sorted(ended["exits"].items()) if code < 0}
@@ -131,5 +138,6 @@ def joint_report(folder: Path, count: int, status: int | None, stopped: str | No
         return dict(found[0])
     if stopped is not None:
         return {"outcome": {"status": "interrupted", "reason": f"stopped by {stopped}"}}
-    why = ", ".join(dead) or f"torchrun ended with exit status {status}"
+    ended_so = "another node was lost" if lost else f"torchrun ended with exit status {status}"
+    why = ", ".join(dead) or ended_so
     return {"outcome": {"status": "killed", "reason": f"{why}; all were ended"}}

@@ -76,6 +76,7 @@ def make_trainer(
     return Trainer(
         accelerator=settings["accelerator"],
         devices=settings["devices"],
+        num_nodes=settings.get("nodes", 1),
         strategy=strategy(config, ranks, model),
         # Lightning refuses the name of float64 under fsdp, but not what it stands for.
         plugins=[*plugins, DoublePrecision()] if double else plugins,

@@ -12,6 +12,7 @@ from lightning import Callback, LightningModule, Trainer
 from swapformer.results.history import UTILISATION
 from swapformer.task.base import Task
 from swapformer.training.callbacks import TrainingMonitor
+from swapformer.training.nodes import ranks_of
 from swapformer.training.operations import batch_cost, built
 
 PEAKS: Mapping[str, tuple[float, float, float]] = {
@@ -61,7 +62,7 @@ def least_seconds(config: Mapping[str, Any], task: Task, rows: int, device: str)
     appendix B). Operations are those of the model: what gradient checkpointing computes again is left out.
     """
     trainer = config["trainer"]
-    most = peak(device, str(trainer["precision"])) * trainer["devices"]
+    most = peak(device, str(trainer["precision"])) * ranks_of(trainer)
     if math.isnan(most):
         return math.nan
     try:

@@ -20,9 +20,11 @@ from study.parents import PATH, parent, statuses, wait_until
 from swapformer.cli import main
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
+from swapformer.study.config.compose import compose
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.slurm import SlurmLauncher, read_jobs, write_jobs
 from swapformer.study.launch.trial import Trial
+from swapformer.study.plan import make_trial
 
 pytestmark = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install 'swapformer[slurm]'")
 
@@ -100,6 +102,17 @@ def test_the_script_asks_for_what_the_trials_need(store: Store, journal: Path, c
     assert not {"mem", "partition", "account", "qos", "constraint"} & asked.keys(), "the cluster's defaults"
     assert read_jobs(store.runs_dir / "slurm") == {"100_0": trials[0].id, "100_1": trials[1].id}
     assert jobs == {trials[0].id: "100_0", trials[1].id: "100_1"}
+
+
+@pytest.mark.evidence
+def test_a_trial_of_two_nodes_gets_them_and_they_meet(store: Store, cluster: Path) -> None:
+    short = ["budget.steps=4", "schedule.warmup_steps=1", "eval.every=4", "checkpoint_every=4"]
+    tiny = ["task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "model.d_model=16", "model.num_heads=2"]
+    two = make_trial(compose([*tiny, *short, "trainer.nodes=2", "trainer.strategy=ddp"]))
+    launch_missing([two], store, launcher(store, work=None))
+    assert header(scripts(cluster)[0])["nodes"] == "2"
+    record = store.read(two.id)
+    assert record is not None and (record.status, record.attempts) == ("finished", 1)
 
 
 def test_every_setting_of_the_script_stands_in_it(store: Store, journal: Path, cluster: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -75,6 +78,12 @@ def trial(*overrides: str) -> Trial:
     return make_trial(config)
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 def record(store: Store, one: Trial) -> Record:
     found = store.read(one.id)
     assert found is not None
@@ -91,6 +100,48 @@ def test_a_trial_on_two_devices_is_started_and_comes_to_what_one_device_does(sto
     assert found.metrics == pytest.approx(expected.metrics, rel=1e-9, abs=1e-9)
     assert (found.trainer["devices"], found.trainer["strategy"]) == (2, "ddp")
     assert files(store, two) == files(store, alone) and not ranks(two.id)
+
+
+def on_two_nodes(overrides: list[str], runs_dir: Path, port: int) -> list[subprocess.Popen[str]]:
+    """The same command twice, as on two nodes, which meet at a port of this machine."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "swapformer", "train", *overrides, f"runs_dir={runs_dir}"]
+    return [
+        subprocess.Popen(command, env=os.environ | place | {"NODE_RANK": str(node)}, stdout=subprocess.PIPE, text=True)
+        for node in (1, 0)
+    ]
+
+
+NODES = ["trainer.nodes=2", "trainer.strategy=ddp"]
+
+
+@pytest.mark.evidence
+def test_a_trial_on_two_nodes_comes_to_what_one_device_does(store: Store) -> None:
+    short = ["budget.steps=4", "schedule.warmup_steps=1", "eval.every=4", "checkpoint_every=4"]
+    two, alone = trial(*NODES, *short), trial(*short)
+    for each in (started := on_two_nodes([*TINY, *NODES, *short], store.runs_dir, free_port())):
+        assert two.id in each.communicate(timeout=120)[0]
+    assert [each.returncode for each in started] == [0, 0]
+    LocalLauncher(store, fakes.PROVENANCE, slots=1)([alone])
+    found, expected = record(store, two), record(store, alone)
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-9, abs=1e-9)
+    assert (found.attempts, found.environment["nodes"], found.environment["devices"]) == (1, 2, 1)
+    assert files(store, two) == files(store, alone) - {"log.txt"}, "`train` says it all at once"
+
+
+@pytest.mark.evidence
+def test_when_the_other_node_loses_its_rank_both_begin_again_from_the_last_checkpoint(store: Store) -> None:
+    two, alone = trial(*NODES, "seed=3"), trial("seed=3")
+    started = on_two_nodes([*TINY, *NODES, "seed=3"], store.runs_dir, free_port())
+    wait_until(lambda: (store.directory(two.id) / "checkpoints" / "last.ckpt").exists())
+    os.kill(ranks(two.id)[1], signal.SIGKILL)
+    for each in started:
+        each.communicate(timeout=120)
+    LocalLauncher(store, fakes.PROVENANCE, slots=1)([alone])
+    found, expected = record(store, two), record(store, alone)
+    assert (found.status, found.attempts) == ("finished", 2)
+    assert found.notes[0] == "attempt 1 killed: another node was lost; all were ended"
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.evidence

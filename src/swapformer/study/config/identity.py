@@ -21,6 +21,7 @@ from swapformer.results.config import command_of
 from swapformer.results.moments import steps_of
 from swapformer.study.launch.machine import hardware
 from swapformer.targets import find, source_files, targets
+from swapformer.training.nodes import ranks_of
 
 RESULTS_EPOCH = 6
 """Raised whenever a change can move a number, so that older trials are not taken for new ones."""
@@ -32,6 +33,7 @@ CHANGES_RESULT = (
 """The keys of a configuration whose nodes can change a result; how it is logged, kept and launched cannot."""
 
 NEUTRAL: Mapping[str, Any] = {
+    "trainer.nodes": 1,
     "trainer.strategy": None,
     "trainer.gradient_checkpointing": False,
     "trainer.compile": False,
@@ -117,7 +119,8 @@ def environment_class(config: Mapping[str, Any]) -> Config:
         "threads": trainer["threads"],
         "deterministic": trainer["deterministic"],
         **({"tf32": True} if trainer.get("tf32") else {}),
-        **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if trainer["devices"] > 1 else {}),
+        **({"devices": trainer["devices"], "strategy": trainer["strategy"]} if ranks_of(trainer) > 1 else {}),
+        **({"nodes": nodes} if (nodes := trainer.get("nodes", 1)) > 1 else {}),
         **({"gathered": "bfloat16"} if _gathers_low(trainer) else {}),
         **({"hardware": _hardware(trainer["accelerator"])} if is_timed(config) else {}),
     }

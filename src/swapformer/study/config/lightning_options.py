@@ -9,7 +9,7 @@ _EVALUATION = "every trial evaluates alike; say eval.every=…, eval.batches=…
 _DEVICES = "say trainer.devices=… with trainer.strategy=ddp or fsdp"
 
 TRAINER: Mapping[str, str] = {
-    "num_nodes": f"a trial runs on one machine, and many trials on many (docs/guides/launchers.md); {_DEVICES}",
+    "num_nodes": f"say trainer.nodes=… (docs/guides/launchers.md); {_DEVICES}",
     "logger": "what trials leave is shown by a process beside them; say logger=csv, tensorboard, wandb or lightning",
     "callbacks": "callbacks have a group of their own; say callbacks=NAME",
     "fast_dev_run": "say scale=smoke of a study, or budget.steps=4 eval.every=2 schedule.warmup_steps=1 of a trial",

@@ -27,10 +27,12 @@ from swapformer.paths import environment
 from swapformer.ranges import Count
 from swapformer.study.launch.child import KILL_TIMEOUT, Child, child_main
 from swapformer.study.launch.launcher import Launcher
+from swapformer.study.launch.other_node import nodes_of
 from swapformer.study.launch.signals import blocked_signals, collected_signals
 from swapformer.study.launch.slots import Slot, make_slots, pinned_threads, require_room
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.targets import allowed
+from swapformer.training.nodes import meeting
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,9 @@ class LocalLauncher(Launcher):
 
     def _slots(self, trials: Sequence[Trial]) -> list[Slot]:
         found = make_slots(trials, self.slots, self.slots_per_gpu, self.gpus)
+        if (nodes := nodes_of(trials)) > 1:
+            meeting(nodes)  # one trial at a time: there is one place
+            return found[:1]
         if self.slots_per_gpu is not None and self.slots_per_gpu > 1:
             require_room(trials, self.slots_per_gpu)
         return found

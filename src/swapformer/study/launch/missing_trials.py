@@ -18,6 +18,7 @@ from swapformer.results import record as records
 from swapformer.results.record import Record
 from swapformer.results.store import Store
 from swapformer.study.launch.launcher import Launch
+from swapformer.study.launch.other_node import is_other_node, take_part
 from swapformer.study.launch.trial import Trial, is_complete
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ def launch_missing(
     """
     check(Natural, retries, "hydra.launcher.retries")
     store.prepare()
+    if is_other_node(trials):
+        take_part(trials, store)
+        return
     before = {trial.id: store.peek(trial.id) for trial in trials}
     attempts: Counter[str] = Counter()
     while todo := [t for t in trials if _may_start(t, store, before[t.id], attempts[t.id], retries)]:

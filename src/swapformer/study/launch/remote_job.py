@@ -16,6 +16,7 @@ from swapformer.results.store import Store
 from swapformer.study.launch.child import GRACE
 from swapformer.study.launch.launcher import library
 from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.other_node import is_other_node, take_part
 from swapformer.study.launch.provenance import Provenance
 from swapformer.study.launch.trial import Trial, Work
 from swapformer.targets import VARIABLE, allowed
@@ -58,6 +59,9 @@ class RemoteJob:
                 f"runs_dir must be on a file system that all machines share, but {store.runs_dir} is not to be seen "
                 "from the one that was to run a trial; choose another with runs_dir=…"
             )
+        if is_other_node([trial]):
+            take_part([trial], store)
+            return
         self.local = LocalLauncher(store, self.provenance, 1, self.work, time_limit=self.time_limit, tied=True)
         self.local([trial])
 

@@ -20,6 +20,7 @@ from swapformer.errors import UsageError
 from swapformer.ranges import Count, Natural, Positive
 from swapformer.results.files import write_atomic
 from swapformer.study.launch.launcher import Launcher, library
+from swapformer.study.launch.other_node import nodes_of
 from swapformer.study.launch.remote_job import RemoteJob
 from swapformer.study.launch.signals import deferred_signals
 from swapformer.study.launch.slots import cores_of, devices_of
@@ -137,6 +138,7 @@ class SlurmLauncher(Launcher):
             "name": self.name,
             "timeout_min": self.timeout,
             "cpus_per_task": cpus,
+            "nodes": nodes_of(trials),
             "tasks_per_node": 1,
             "stderr_to_stdout": True,
             "slurm_array_parallelism": self.slots or len(trials),

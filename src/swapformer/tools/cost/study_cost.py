@@ -27,6 +27,7 @@ from swapformer.study.plan import with_seed
 from swapformer.study.spec import load
 from swapformer.tools.command_line import columns, store_of, study_folder
 from swapformer.tools.cost.cost_pass import CostPass, cost_key, loaded, require_quiet_machine, unmeasured
+from swapformer.training.nodes import ranks_of
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _costed_arms(manifest: Manifest, store: Store) -> tuple[list[_Arm], dict[str
 def _measure_arms(options: argparse.Namespace, arms: Sequence[_Arm], store: Store) -> dict[str, str]:
     """Measure the arms that were not measured on this hardware yet, or all; returns by arm why some could not be."""
     rounds, warm_up, steps = options.rounds or 5, options.warm_up or 10, options.steps or 40
-    several = {arm.name: arm.config["trainer"]["devices"] for arm in arms if arm.config["trainer"]["devices"] != 1}
+    several = {arm.name: count for arm in arms if (count := ranks_of(arm.config["trainer"])) != 1}
     wrong = {name: f"it trains on {devices} devices, and one is measured" for name, devices in several.items()}
     configs = {arm.key: arm.config for arm in arms if arm.name not in several}
     todo = configs if options.again else unmeasured(configs, store.runs_dir)

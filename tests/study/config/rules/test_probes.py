@@ -48,7 +48,7 @@ def test_wrong_moments_are_told_in_one_line(at: str, message: str) -> None:
 
 def test_moments_within_a_training_on_several_devices_are_refused() -> None:
     several = ["trainer.devices=2", "trainer.strategy=ddp"]
-    with pytest.raises(UsageError, match=r"trainer\.devices is 2; use trainer\.devices=1, or init and end alone"):
+    with pytest.raises(UsageError, match=r"the trial has 2 devices; use trainer\.devices=1, or init and end alone"):
         check(compose([*TRIAL, *several, "probes.head_similarity.at=[10]"]))
     check(compose([*TRIAL, *several, "probes.head_similarity.at=[init,end]"]))
 

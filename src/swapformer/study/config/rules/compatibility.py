@@ -26,6 +26,7 @@ from swapformer.study.config.rules import probes, scaling, settings, stack, trai
 from swapformer.targets import find, make
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, factory
+from swapformer.training.nodes import ranks_of
 from swapformer.training.optimiser import freeze, make_optimiser
 from swapformer.training.schedule import Schedule
 from swapformer.training.warm_start import match_weights
@@ -172,8 +173,8 @@ def _measurement(config: Mapping[str, Any], task: Task, model: Topology) -> Iter
             f"a measurement trains nothing and keeps no model, so probes={', '.join(config['probes'])} would have none "
             "to look at; use measure=none with budget.steps=0, or leave the probes out."
         )
-    if config["trainer"]["devices"] > 1:
-        yield f"one device is measured, but trainer.devices={config['trainer']['devices']}; use trainer.devices=1."
+    if (count := ranks_of(config["trainer"])) > 1:
+        yield f"one device is measured, but the trial has {count}; use trainer.devices=1 and trainer.nodes=1."
     with torch.device("cpu"):
         if problem := make(config["measure"], Measurement).unsuited(model, task):
             yield problem

@@ -8,6 +8,7 @@ from typing import Any
 
 from swapformer.errors import cut, quote
 from swapformer.results.moments import END, INIT, place_of
+from swapformer.training.nodes import ranks_of
 
 _SHOWN = 60
 """Characters that a message shows of a list of moments."""
@@ -39,10 +40,10 @@ def moments(config: Mapping[str, Any]) -> Iterator[str]:
                 f"every step of {where} must be before the last, but it has {later[0]} and budget.steps is {steps}; "
                 f"use {END} for what training leaves, fewer moments, or more steps."
             )
-        elif any(isinstance(moment, int) for moment in at) and config["trainer"]["devices"] > 1:
+        elif any(isinstance(moment, int) for moment in at) and (count := ranks_of(config["trainer"])) > 1:
             yield (
-                f"{where} has moments within training, where a probe looks at one device's weights, but "
-                f"trainer.devices is {config['trainer']['devices']}; use trainer.devices=1, or {INIT} and {END} alone."
+                f"{where} has moments within training, where a probe looks at one device's weights, but the trial has "
+                f"{count} devices; use trainer.devices=1, or {INIT} and {END} alone."
             )
 
 

@@ -30,6 +30,7 @@ TYPES: dict[str, Any] = {
     "divergence": Annotated[float, Within("[1, inf)")],
     "trainer.threads": Annotated[int, Within("[1, 1024]")],
     "trainer.devices": Annotated[int, Within("[1, 4096]")],
+    "trainer.nodes": Annotated[int, Within("[1, 4096]")],
     "trainer.accumulate_grad_batches": Count,
     "trainer.gradient_clip_val": NonNegative,
     **{
@@ -69,7 +70,7 @@ KEYS = {
     "model.encoder": ("num_layers", "layers"),
     "budget": ("steps", "tokens", "flops"),
     "eval": ("every", "batches", "final_batches"),
-    "trainer": ("accelerator", "devices", "strategy", "precision", "accumulate_grad_batches",
+    "trainer": ("accelerator", "devices", "nodes", "strategy", "precision", "accumulate_grad_batches",
                 "gradient_checkpointing", "compile", "gradient_clip_val", "gradient_clip_algorithm", "deterministic",
                 "threads", "profiler", "detect_anomaly", "tf32", "prefetch"),
 }  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 from swapformer.model.plan import LayerPlan
 from swapformer.targets import find, make
+from swapformer.training.nodes import ranks_of
 
 ACCELERATORS = ("cpu", "gpu")
 _WHOLE_MATRICES = ("torch.optim.Adafactor", "swapformer.training.muon.MuonAdamW")
@@ -40,16 +41,18 @@ def settings(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _devices(trainer: Mapping[str, Any], optimiser: str, rows: object) -> Iterator[str]:
-    count, strategy, parts = trainer["devices"], trainer["strategy"], trainer["accumulate_grad_batches"]
+    count, strategy, parts = ranks_of(trainer), trainer["strategy"], trainer["accumulate_grad_batches"]
+    nodes = trainer.get("nodes", 1)
+    given = f"trainer.devices={trainer['devices']}" + (f" and trainer.nodes={nodes}" if nodes > 1 else "")
     if count > 1 and strategy is None:
         yield (
-            f"trainer.devices={count} must share a trial in some way: add trainer.strategy=ddp, or fsdp for a model "
+            f"{given} must share a trial in some way: add trainer.strategy=ddp, or fsdp for a model "
             "that is too large for each of them; or run trials side by side, with trainer.devices=1."
         )
     if count == 1 and strategy is not None:
         yield f"trainer.strategy={strategy} shares a trial among devices, but trainer.devices=1; raise it, or use null."
     if isinstance(rows, int) and count * parts > rows:
-        cut = f"trainer.accumulate_grad_batches={parts} parts" + (f" for trainer.devices={count}" if count > 1 else "")
+        cut = f"trainer.accumulate_grad_batches={parts} parts" + (f" for {given}" if count > 1 else "")
         yield f"a batch of task.batch_size={rows} cannot be cut into {cut}."
     if strategy == "fsdp" and trainer["precision"] == "16-mixed":
         yield "fsdp has no scaler for fp16 gradients here; use trainer.precision=bf16-mixed, or trainer.strategy=ddp."
@@ -73,10 +76,10 @@ def parts(trainer: Mapping[str, Any], layers: Sequence[LayerPlan]) -> Iterator[s
     """Parts that cannot be computed in the way that is asked for."""
     for layer in layers:
         norm, residual = layer.norm(), layer.residual()
-        if trainer["devices"] > 1 and norm.crosses_positions:
+        if (count := ranks_of(trainer)) > 1 and norm.crosses_positions:
             yield (
                 f"norm {type(norm).__name__} takes its statistics over the whole batch, of which each of "
-                f"trainer.devices={trainer['devices']} would see its own sequences alone; use trainer.devices=1, or "
+                f"{count} devices would see its own sequences alone; use trainer.devices=1, or "
                 "model/norm=layernorm or rmsnorm."
             )
         if trainer["strategy"] == "fsdp" and residual.recomputes:
