@@ -53,6 +53,10 @@ def test_a_job_of_slurm_says_it_too(monkeypatch: pytest.MonkeyPatch, tmp_path: P
             "NODE_RANK must be a whole number where nodes meet, but it is None",
         ),
         (JOB, "trainer.nodes=2 needs a job of as many nodes, but this one has 3"),
+        (
+            JOB | {"SLURM_JOB_NUM_NODES": "2", "PATH": "/nowhere"},
+            r"which node of n\[1-3\] is the first",
+        ),
     ],
 )
 def test_what_nodes_cannot_meet_by_is_said(

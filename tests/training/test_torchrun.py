@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from swapformer.training import torchrun
+from swapformer.training import rank, torchrun
 from swapformer.training.signals import StopRequest
 
 RANK = """
@@ -67,7 +68,7 @@ def test_a_lost_node_is_a_death_and_no_error_of_the_trial(tmp_path: Path) -> Non
     says(tmp_path, 0, error="lost", reason="RuntimeError: [gloo/transport] Connection reset by peer", at=2.0)
     says(tmp_path, 1, error="lost", reason="RuntimeError: [gloo/transport] Connection reset by peer", at=2.0)
     failed(tmp_path, {0: 1, 1: 1})
-    assert outcome(tmp_path) == ("killed", "another node was lost; all were ended")
+    assert outcome(tmp_path) == ("killed", "another rank was lost; all were ended")
     says(tmp_path, 1, error="failed", reason="out of memory", at=3.0)
     assert torchrun.joint_report(tmp_path, 2, 1, None)["reason"] == "out of memory"
 
@@ -144,3 +145,23 @@ def test_torchrun_says_which_rank_died_of_what(tmp_path: Path) -> None:
     with torchrun_of(place, kills) as process:
         assert process.wait(60) == 1
     assert outcome(place) == ("killed", "rank 1 died of SIGKILL; all were ended")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (AssertionError(), "failed"),
+        (RuntimeError("two\nlines"), "failed"),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection reset by peer"), "lost"),
+        (torch.distributed.DistNetworkError("closed"), "lost"),
+    ],
+)
+def test_an_error_says_whether_another_rank_was_lost(
+    error: Exception, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("swapformer.training.fit.train", raises)
+    found = rank._train({"config": {}, "final": True}, tmp_path)
+    assert found == {"error": kind, "reason": f"{type(error).__name__}: {error}"}

@@ -63,7 +63,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 class _Copies(TorchFunctionMode):
-    """Notes tensors that are made of numbers of the host, and indices that lie there."""
+    """Notes tensors that are made of numbers of the host, and indices that the host holds."""
 
     def __init__(self) -> None:
         super().__init__()

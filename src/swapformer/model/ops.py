@@ -102,7 +102,7 @@ def lowered(x: Tensor) -> Tensor:
 
 
 ALIGNED, MANY = 64, 4096
-"""Symbols are made a multiple of `ALIGNED` where there are more than `MANY`."""
+"""Where there are at least `MANY` symbols, their number is made a multiple of `ALIGNED`."""
 
 
 def symbol_logits(states: Tensor, weight_VD: Tensor, bias_V: Tensor | None = None) -> Tensor:

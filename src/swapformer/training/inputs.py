@@ -66,8 +66,8 @@ class CrossEntropyInParts(torch.autograd.Function):
     """Cross-entropy of 16-bit logits [N, V], summed over targets, without all of them in float32 at a time.
 
     Rows are computed in float32, a part after another. The gradient is softmax(x) − 1[v = t]; its softmax is computed
-    once, with the loss, and kept for the backward pass in 16 bits in place of the logits; in float16, whose smallest
-    number is 6e-8, times 2¹⁵.
+    once, with the loss, and the backward pass keeps it in 16 bits, instead of the logits. In float16, whose smallest
+    number is 6e-8, it is kept times 2¹⁵.
     """
 
     @staticmethod

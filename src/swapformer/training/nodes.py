@@ -1,4 +1,4 @@
-"""Where the machines (nodes) that train one trial together meet. No torch: settings are checked with it."""
+"""The address at which the machines (nodes) of one trial meet. It imports no torch, since it also checks settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ranks_of(trainer: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Meeting:
-    """The place where the nodes of a trial meet, and which of them this one is.
+    """The address at which the nodes of a trial meet, and the number of this node.
 
     Attributes:
         host, port: of the first node, which all can reach.
@@ -60,8 +60,7 @@ def meeting(nodes: int) -> Meeting:
     elif "SLURM_JOB_NODELIST" in given and "SLURM_NODEID" in given:
         if (there := _number("SLURM_JOB_NUM_NODES")) != nodes:
             raise UsageError(f"trainer.nodes={nodes} needs a job of as many nodes, but this one has {there}")
-        command = ["scontrol", "show", "hostnames", given["SLURM_JOB_NODELIST"]]
-        host = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()[0]
+        host = _first_host(given["SLURM_JOB_NODELIST"])
         port, node = 20_000 + _number("SLURM_JOB_ID") % 20_000, _number("SLURM_NODEID")
     else:
         raise UsageError(
@@ -72,6 +71,18 @@ def meeting(nodes: int) -> Meeting:
     if not 0 <= node < nodes:
         raise UsageError(f"NODE_RANK must be from 0 to {nodes - 1} with trainer.nodes={nodes}, but it is {node}")
     return Meeting(host, port, nodes, node)
+
+
+def _first_host(listed: str) -> str:
+    """The first node of a list as SLURM writes it: n[1-3] → n1."""
+    command = ["scontrol", "show", "hostnames", listed]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        raise UsageError(
+            f"scontrol must say which node of {listed} is the first, but it does not ({error}); give MASTER_ADDR, "
+            "MASTER_PORT and NODE_RANK"
+        ) from error
 
 
 def _number(name: str) -> int:

@@ -38,11 +38,11 @@ def _train(task: dict[str, Any], directory: Path) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         kind = "lost" if _lost_another(error) else "failed"
-        return {"error": kind, "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+        return {"error": kind, "reason": f"{type(error).__name__}: {error}"}
 
 
 def _lost_another(error: Exception) -> bool:
-    """Whether it says that another rank is gone, and not what was wrong. Gloo has no type for that."""
+    """Whether the error only says that another rank is gone. Gloo raises a plain RuntimeError then."""
     from torch.distributed import DistError
 
     return isinstance(error, DistError | ConnectionError) or "gloo/transport" in str(error)

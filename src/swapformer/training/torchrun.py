@@ -47,10 +47,10 @@ def read(path: Path) -> Any:
 def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, Any]) -> Report:
     """Train with one process for each device; return the first one's report: an `outcome`, or an `error` and `reason`.
 
-    With several nodes these are the processes of this one, which meet the others'. A rank that dies ends all of them;
-    the outcome is then `killed`, and the last checkpoint stays. A rank that hangs is for torch's own limits and for
-    that of the trial. A stop is handed on to the ranks; before all of them have started it ends them, since they have
-    no outcome yet. The ranks end when this process does, and leave no file but the trial's own.
+    With several nodes these are the processes on this one, which join those on the others. A rank that dies ends all of
+    them; the outcome is then `killed`, and the last checkpoint stays. A rank that hangs is ended by torch's own limits,
+    or by that of the trial. A stop is handed on to the ranks. Before all of them have started it ends them, since they
+    have no outcome yet. The ranks end when this process does, and leave no file but the trial's own.
     """
     with (
         tempfile.TemporaryDirectory(prefix="swapformer-ranks-", ignore_cleanup_errors=True) as name,
@@ -87,7 +87,7 @@ def run_ranks(task: Mapping[str, Any], directory: Path, trainer: Mapping[str, An
 def _environment(threads: int, local: bool) -> dict[str, str]:
     """The environment of the ranks: this process's modules, so many threads, and talk within this machine if `local`.
 
-    What the user has set for a torchrun of their own is not for this one.
+    Variables that the user has set for another torchrun are left out.
     """
     inherited = {name: value for name, value in python_environment().items() if not name.startswith("PET_")}
     found = {**inherited, "OMP_NUM_THREADS": str(threads)}
@@ -123,7 +123,7 @@ def joint_report(folder: Path, count: int, status: int | None, stopped: str | No
     """The joint result of the ranks.
 
     A rank that died of a signal is the cause of what happened to the others, unless torchrun sent it; else the first
-    error is, unless it is that another node's rank was lost; else rank 0's report counts, if all ranks have one.
+    error is, unless it only says that another rank was lost; else rank 0's report counts, if all ranks have one.
     """
     found = [report for rank in range(count) if (report := read(report_file(folder, rank))) is not None]
     lost = any(report.get("error") == "lost" for report in found)
@@ -138,6 +138,5 @@ def joint_report(folder: Path, count: int, status: int | None, stopped: str | No
         return dict(found[0])
     if stopped is not None:
         return {"outcome": {"status": "interrupted", "reason": f"stopped by {stopped}"}}
-    ended_so = "another node was lost" if lost else f"torchrun ended with exit status {status}"
-    why = ", ".join(dead) or ended_so
+    why = ", ".join(dead) or ("another rank was lost" if lost else f"torchrun ended with exit status {status}")
     return {"outcome": {"status": "killed", "reason": f"{why}; all were ended"}}

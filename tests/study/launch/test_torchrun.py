@@ -140,7 +140,7 @@ def test_when_the_other_node_loses_its_rank_both_begin_again_from_the_last_check
     LocalLauncher(store, fakes.PROVENANCE, slots=1)([alone])
     found, expected = record(store, two), record(store, alone)
     assert (found.status, found.attempts) == ("finished", 2)
-    assert found.notes[0] == "attempt 1 killed: another node was lost; all were ended"
+    assert found.notes[0] == "attempt 1 killed: another rank was lost; all were ended"
     assert found.metrics == pytest.approx(expected.metrics, rel=1e-9, abs=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""The part of a node that is not the first in trials that several nodes train: no lock, no record, only its ranks."""
+"""Adds the ranks of this node to trials that another node has started. The other node keeps lock and record."""
 
 from __future__ import annotations
 
