@@ -1,13 +1,22 @@
-"""`swapformer noise`: a task's or a study's baseline is trained, its noise is told, and what is stored is reused."""
+"""`swapformer noise`: a task's or a study's baseline is trained, its noise is told, and what is stored is reused.
+
+Each number is held to its definition, intervals to simulated truth.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
+from report.store import Store
 from swapformer.cli import main
+from swapformer.report.records import read
+from swapformer.tools.noise import MetricNoise, deviation_interval, metric_noise
 
 SMALL = [
     *("budget.steps=12", "schedule.warmup_steps=2", "eval.every=2", "eval.batches=1", "eval.final_batches=2"),
@@ -71,3 +80,40 @@ def test_what_is_wrong_is_told_in_one_line(
     assert main(["noise", *words, f"runs_dir={tmp_path}"]) == 2
     told = capsys.readouterr().err
     assert message in told and len(told.strip().splitlines()) == 1
+
+
+def test_the_noise_of_a_store_is_that_of_its_numbers(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"base": []}, "base", ["val/loss"], seeds=range(4))
+    ends = [2.0, 2.1, 2.3, 2.2]
+    for seed, end in enumerate(ends):
+        store.write_trial("base", seed, {"val/loss": end})
+    store.write_manifest()
+    found = metric_noise(read(store.study, store.runs), "val/loss")
+    assert found is not None and found.n == 4 and found.mean == pytest.approx(2.15)
+    assert found.deviation == pytest.approx(np.std(ends, ddof=1)) and found.over_items == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8, 20])
+def test_so_many_seeds_find_the_difference_in_80_per_cent_of_studies(seeds: int) -> None:
+    """Oracle: one-sided Student's t of simulated pairs of arms, at 5 %."""
+    noise = MetricNoise("val/loss", 5, 2.0, 0.3, 0.2, 0.6, 0.0)
+    generator = np.random.default_rng(seeds)
+    x = generator.normal(noise.seen[seeds], 0.3, (4000, seeds))
+    y = generator.normal(0.0, 0.3, (4000, seeds))
+    p = stats.ttest_ind(x, y, axis=1, alternative="greater").pvalue
+    assert (p <= 0.05).mean() == pytest.approx(0.8, abs=0.02)
+
+
+def test_intervals_of_spread_cover_the_truth_in_95_per_cent() -> None:
+    generator = np.random.default_rng(1)
+    covered = 0
+    for _ in range(2000):
+        _, low, high = deviation_interval(generator.normal(0, 2.0, 5))
+        covered += low <= 2.0 <= high
+    assert covered / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_what_does_not_vary_sees_nothing() -> None:
+    still = MetricNoise("val/loss", 5, 2.0, 0.0, math.nan, math.nan, math.nan)
+    assert all(map(math.isnan, still.seen.values()))
+    assert deviation_interval(np.array([1.0, 1.0]))[0] == 0 and math.isnan(deviation_interval(np.array([1.0]))[0])

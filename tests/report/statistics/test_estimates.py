@@ -11,15 +11,17 @@ from scipy import stats
 
 from swapformer.report.statistics import small_samples
 from swapformer.report.statistics.estimates import (
+    AroundEstimate,
+    ExactEstimate,
     IdenticalEstimate,
     MeanEstimate,
-    OpenEstimate,
+    ShareEstimate,
     UnknownEstimate,
     WiderEstimate,
     mean_estimate,
+    rates_estimate,
     unpaired_estimate,
 )
-from swapformer.report.statistics.rates import RateEstimate
 
 
 def paired(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,11 +73,11 @@ def test_a_single_seed_has_no_interval() -> None:
         IdenticalEstimate(0.5, 6, -1.0, 1.0),
         WiderEstimate(MeanEstimate(0.3, 6, 0.11), IdenticalEstimate(0.3, 6, -1.0, 1.0)),
         MeanEstimate(0.3, 6, 0.11, unpaired=7.3),
-        RateEstimate(5, 0, 8),
-        RateEstimate(1, 4, 8),
-        RateEstimate(3, 1, 8),
-        RateEstimate(8, 0, 8),
-        OpenEstimate(MeanEstimate(0.3, 6, 0.11), below=False, above=True),
+        ExactEstimate(0.3, 6),
+        *(ShareEstimate(count, 8) for count in (0, 3, 8)),
+        *(ShareEstimate(count, 8, other) for count, other in ((5, 0), (1, 4), (3, 1), (8, 0), (8, 8))),
+        AroundEstimate(MeanEstimate(0.3, 6, 0.11), open=(False, True)),
+        AroundEstimate(MeanEstimate(0.3, 6, 0.11), bias=0.07),
     ],
     ids=lambda e: type(e).__name__,
 )
@@ -85,6 +87,29 @@ def test_limits_and_p_values_agree(estimate: MeanEstimate) -> None:
         assert (estimate.p_above(x) < tail - 1e-6) <= (estimate.lower(tail) >= x - 1e-6)
         assert (estimate.upper(tail) < x - 1e-6) <= (estimate.p_below(x) <= tail)
         assert (estimate.p_below(x) < tail - 1e-6) <= (estimate.upper(tail) <= x + 1e-6)
+
+
+def test_the_limits_of_a_share_are_those_of_clopper_and_pearson() -> None:
+    expected = stats.binomtest(3, 8).proportion_ci(0.95, "exact")
+    assert ShareEstimate(3, 8).limits == pytest.approx((expected.low, expected.high))
+    assert ShareEstimate(3, 8).p_above(0.1) == pytest.approx(stats.binom.sf(2, 8, 0.1))
+    assert ShareEstimate(3, 8).p_below(0.7) == pytest.approx(stats.binom.cdf(3, 8, 0.7))
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_limits_of_a_difference_of_shares_miss_no_more_often_than_they_say(n: int) -> None:
+    """By enumeration, at shares whose seeds agree, exclude each other or are independent."""
+    outcomes = [(a, b, c) for a in range(n + 1) for b in range(n + 1 - a) for c in range(n + 1 - a - b)]
+    for both, here, there in ((0.0, 0.0, 0.0), (0.7, 0.1, 0.1), (0.0, 0.6, 0.4), (0.25, 0.25, 0.25), (0.1, 0.8, 0.0)):
+        laws = stats.multinomial(n, [both, here, there, 1 - both - here - there])
+        missed = {"below": 0.0, "above": 0.0}
+        for a, b, c in outcomes:
+            seeds = np.arange(n)
+            estimate = rates_estimate(seeds < a + b, (seeds < a) | ((seeds >= a + b) & (seeds < a + b + c)))
+            p = float(laws.pmf([a, b, c, n - a - b - c]))
+            missed["below"] += p * (estimate.lower(0.05) > here - there + 1e-12)
+            missed["above"] += p * (estimate.upper(0.05) < here - there - 1e-12)
+        assert max(missed.values()) <= 0.05
 
 
 @pytest.mark.parametrize("n", [2, 8, 100])

@@ -16,9 +16,9 @@ from scipy import stats
 from swapformer.report.page import wording
 from swapformer.report.statistics import verdicts
 from swapformer.report.statistics.claim_grammar import parse
+from swapformer.report.statistics.estimates import rates_estimate
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.power import SeedRange
-from swapformer.report.statistics.rates import RateEstimate
 from swapformer.report.statistics.verdicts import Verdict, judge
 
 DIRECTIONS = {"val/loss": "lower", "val/accuracy": "higher"}
@@ -314,7 +314,8 @@ def test_no_range_of_seeds_promises_a_rate_that_they_could_not_decide() -> None:
     verdict = one(seen, diverges={"arm": "a", "than": "b", "margin": 0.0})
     assert verdict.outcome == "undecided" and verdict.needed is not None and verdict.needed.low is not None
     enough = verdict.needed.low
-    assert RateEstimate(enough, 0, enough).p_above(0) <= 0.05 < RateEstimate(enough - 1, 0, enough - 1).p_above(0)
+    p_values = [rates_estimate(np.full(n, True), np.full(n, False)).p_above(0) for n in (enough, enough - 1)]
+    assert p_values[0] <= 0.05 < p_values[1]
 
 
 def test_divergence_is_compared_within_one_environment_class_too() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from swapformer.report import number_format
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import IdenticalEstimate, OpenEstimate, SameModelEstimate
+from swapformer.report.statistics.estimates import AroundEstimate, IdenticalEstimate, SameModelEstimate
 from swapformer.report.statistics.evidence import NOT_JUDGED
 from swapformer.report.statistics.grid import GridVerdict
 from swapformer.report.statistics.power import SeedRange
@@ -248,7 +248,7 @@ def _needs_text(verdict: Verdict) -> str:
         return f"there are {few.estimate.n} {of}, and at least 2 are needed"
     if verdict.needed is not None:
         return seeds_text(verdict.needed)
-    if any(isinstance(contrast.estimate, OpenEstimate) for contrast in undecided):
+    if any(isinstance(contrast.estimate, AroundEstimate) and any(contrast.estimate.open) for contrast in undecided):
         lost = "trials that were lost, or never came to the target"
         return f"a mean cannot speak for {lost}; claim `diverges` or `reaches` instead"
     if any(isinstance(contrast.estimate, IdenticalEstimate) for contrast in undecided):

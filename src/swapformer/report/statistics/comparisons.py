@@ -16,16 +16,18 @@ from swapformer.report.statistics.claim_fields import RANGES, Fields
 from swapformer.report.statistics.claims import Claim, ClaimEstimate
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
+    BoolArray,
     Estimate,
     ExactEstimate,
     Region,
     SameModelEstimate,
     ShareEstimate,
     UnknownEstimate,
+    rates_estimate,
 )
 
 if TYPE_CHECKING:
-    from swapformer.report.statistics.evidence import BoolArray, Evidence
+    from swapformer.report.statistics.evidence import Evidence
 
 BEST = "best"
 _REACHABLE: Mapping[str, Region] = {
@@ -226,15 +228,10 @@ class DivergesClaim(Claim):
 
     def _difference(self, other: str, evidence: Evidence) -> Estimate:
         """The difference in how often seeds of its arm count and another's, over the seeds that ended in both."""
-        from swapformer.report.statistics.rates import RateEstimate  # late: claims are read without scipy
-
         both = evidence.ended(self.arm) & evidence.ended(other) & evidence.same_class(self.arm, other)
         if evidence.same_model(self.arm, other, self.metric):
             return SameModelEstimate(n=int(both.sum()))
-        here, there, n = self.counted(self.arm, evidence), self.counted(other, evidence), int(both.sum())
-        if n < 2:
-            return UnknownEstimate(n=n)
-        return RateEstimate(int((here & ~there & both).sum()), int((there & ~here & both).sum()), n)
+        return rates_estimate(self.counted(self.arm, evidence)[both], self.counted(other, evidence)[both])
 
     @property
     def label(self) -> str:

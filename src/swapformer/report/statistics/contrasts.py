@@ -23,15 +23,15 @@ from swapformer.report.statistics.claims import Claim, ClaimEstimate
 from swapformer.report.statistics.comparisons import exact_value
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
-    BiasedEstimate,
+    AroundEstimate,
     Estimate,
     ExactEstimate,
     FloatArray,
-    OpenEstimate,
     Region,
     SameModelEstimate,
     UnknownEstimate,
     mean_estimate,
+    opened,
 )
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ class SumClaim(Claim):
         if self.exact:
             found = self._exact(evidence)
         else:
-            found = self.estimate(evidence)
-            below, above = self.flattering_limits("", evidence)
-            found = OpenEstimate(found, below, above) if below or above else found
+            found = opened(self.estimate(evidence), *self.flattering_limits("", evidence))
         return [ClaimEstimate("", found, self.region(None, 0.0), found.limits)]
 
     def _exact(self, evidence: Evidence) -> Estimate:
@@ -87,10 +85,8 @@ class SumClaim(Claim):
         return tuple(dict.fromkeys(term.name for term in self.judged_terms(evidence)))
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
-        below = above = False
+        below = above = bool(evidence.cut_off([(term.name, term.metric) for term in self.judged_terms(evidence)]))
         for term in self.judged_terms(evidence):
-            if evidence.never_reached(term.name, term.metric):  # its mean may be lower, and never higher
-                below, above = below or term.weight > 0, above or term.weight < 0
             if not evidence.lost(term.name, term.metric).any():
                 continue
             direction = evidence.directions.get(term.metric)
@@ -153,21 +149,17 @@ class ContrastClaim(SumClaim):
 
     def estimate(self, evidence: Evidence) -> Estimate:
         from swapformer.report.statistics import other_text  # late: claims are read without scipy
-        from swapformer.report.statistics.bounded import censored_estimate
 
         by_arm = self._series(evidence)
         n, metrics = len(next(iter(by_arm.values()))), self.metrics
         if len(metrics) == 1 and any(evidence.same_model(*two, metrics[0]) for two in combinations(by_arm, 2)):
             return SameModelEstimate(n=n)
-        if evidence.none_reached([(term.name, term.metric) for term in self.terms]):
-            return UnknownEstimate(n=n)
         total = np.sum(list(by_arm.values()), axis=0)
         found, terms = mean_estimate(total, self._range(evidence)), self.summands("")
         if terms is not None and other_text.scores_other_tokens(terms, evidence):
             items = other_text.item_error(terms, evidence)
             found = found if items is None else other_text.widened(found, *items)
-        cut_off = evidence.any_cut_off([(term.name, term.metric) for term in self.terms])
-        return censored_estimate(total, found) if cut_off else found
+        return found
 
     def _series(self, evidence: Evidence) -> dict[str, FloatArray]:
         """The weighted values of each arm, over the seeds at which all of them can be compared."""
@@ -268,9 +260,9 @@ class OptimumClaim(SumClaim):
         values = total[kept & np.isfinite(total)]
         found = mean_estimate(values)
         if len(values) and math.isfinite(of_means):
-            found = BiasedEstimate(found, abs(float(values.mean()) - of_means))
+            found = AroundEstimate(found, bias=abs(float(values.mean()) - of_means))
         unknown = bool((ended & kept & ~np.isfinite(total)).any())
-        return OpenEstimate(found, True, True) if unknown else found
+        return opened(found, unknown, unknown)
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
         return False, False  # a trial without a result counts
@@ -305,14 +297,12 @@ class TrendClaim(SumClaim):
 
     def estimate(self, evidence: Evidence) -> Estimate:
         """The mean over seeds of Kendall's τ, 0 where all arms are equal."""
-        from swapformer.report.statistics.bounded import trend_estimate  # late: claims are read without scipy
-
         rows = np.array([evidence.seed_values(term.name, term.metric) for term in self.terms])
         whole = rows[:, np.isfinite(rows).all(axis=0)].T
         later, earlier = np.tril_indices(len(rows), -1)
         signs = np.sign(whole[:, later] - whole[:, earlier])
         scores, untied = signs.sum(axis=1), np.abs(signs).sum(axis=1)
-        return trend_estimate(scores / np.sqrt(np.maximum(untied, 1) * len(later)), scores, len(rows))
+        return mean_estimate(scores / np.sqrt(np.maximum(untied, 1) * len(later)), (-1.0, 1.0))
 
     def exact_number(self, values: Sequence[float]) -> float:
         from scipy import stats  # late: claims are read without

@@ -1,13 +1,14 @@
-"""Estimates of a mean difference, whose p-values and confidence limits agree exactly.
+"""Estimates of a mean difference: a number with its one-sided limits, at any error.
 
-`lower(tail) > x` holds if and only if `p_above(x) < tail`, and the same for `upper` and `p_below`. Verdicts need
-nothing else, so a verdict and the interval shown with it cannot contradict each other.
+A p-value is the error at which a limit meets a number, so a verdict and the interval shown with it cannot contradict
+each other. Three things are known of seeds: Student's t of a mean, exact limits of a share, and arithmetic.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,46 +18,57 @@ FloatArray = NDArray[np.float64]
 Region = tuple[float, float]
 """An open interval of true differences, such as the one where a claim holds."""
 UNBOUNDED: Region = (-math.inf, math.inf)
+BoolArray = NDArray[np.bool_]
+FEWEST_FOR_WELCH = 5
+"""Seeds on each side from which on Welch's degrees of freedom hold; below, they err up to five times too often."""
+_LEAST = 1e-40
+"""The smallest p-value but 0."""
 
 
 class Estimate(ABC):
-    """A point estimate of a mean difference with exact duality of p-values and limits; `n` pairs stand behind it.
-
-    A subclass gives one side; the other is that side of the negated estimate, the one of minus the difference.
-    """
+    """A point estimate of a mean difference with its limits; `n` pairs of seeds stand behind it."""
 
     value: float
     n: int
 
     @abstractmethod
-    def p_above(self, x: float) -> float:
-        """One-sided p-value for “the true value is above `x`”."""
-
-    @abstractmethod
     def lower(self, tail: float) -> float:
-        """The limit that the true value undercuts with probability at most `tail`."""
+        """The limit that the true value undercuts with probability at most `tail`; it grows with `tail`."""
 
     @abstractmethod
-    def negate(self) -> Estimate:
-        """The estimate of minus the same difference."""
+    def upper(self, tail: float) -> float:
+        """The limit that the true value exceeds with probability at most `tail`; it falls with `tail`."""
 
     @property
     def paired(self) -> bool:
         """Whether it is an estimate from differences that are paired by seed, not from two independent means."""
         return True
 
-    def p_below(self, x: float) -> float:
-        """One-sided p-value for “the true value is below `x`”."""
-        return self.negate().p_above(-x)
-
-    def upper(self, tail: float) -> float:
-        """The limit that the true value exceeds with probability at most `tail`."""
-        return -self.negate().lower(tail)
-
     @property
     def limits(self) -> tuple[float, float]:
         """Both limits of the 95 % interval, not corrected for several comparisons."""
         return self.lower(0.025), self.upper(0.025)
+
+    def p_above(self, x: float) -> float:
+        """One-sided p-value for “the true value is above `x`”."""
+        return _least_tail(lambda tail: self.lower(tail) > x)
+
+    def p_below(self, x: float) -> float:
+        """One-sided p-value for “the true value is below `x`”."""
+        return _least_tail(lambda tail: self.upper(tail) < x)
+
+
+def _least_tail(excludes: Callable[[float], bool]) -> float:
+    """The smallest error at which a limit excludes a number, by bisection of its logarithm; 1 if none does."""
+    if not excludes(1.0):
+        return 1.0
+    if excludes(_LEAST):
+        return 0.0
+    low, high = math.log(_LEAST), 0.0
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        low, high = (low, middle) if excludes(math.exp(middle)) else (middle, high)
+    return math.exp(high)
 
 
 @dataclass(frozen=True)
@@ -66,14 +78,11 @@ class UnknownEstimate(Estimate):
     value: float = math.nan
     n: int = 0
 
-    def p_above(self, x: float) -> float:
-        return 1.0
-
     def lower(self, tail: float) -> float:
         return -math.inf
 
-    def negate(self) -> UnknownEstimate:
-        return UnknownEstimate(-self.value, self.n)
+    def upper(self, tail: float) -> float:
+        return math.inf
 
 
 @dataclass(frozen=True)
@@ -104,18 +113,16 @@ class MeanEstimate(Estimate):
     def paired(self) -> bool:
         return self.unpaired is None
 
-    def p_above(self, x: float) -> float:
-        from scipy import special  # late: claims are read without
-
-        return float(special.stdtr(self.freedom, (x - self.value) / self.standard_error))
-
     def lower(self, tail: float) -> float:
+        return self.value + self._quantile(tail) * self.standard_error
+
+    def upper(self, tail: float) -> float:
+        return self.value - self._quantile(tail) * self.standard_error
+
+    def _quantile(self, tail: float) -> float:
         from scipy import special  # late: claims are read without
 
-        return self.value + float(special.stdtrit(self.freedom, tail)) * self.standard_error
-
-    def negate(self) -> MeanEstimate:
-        return MeanEstimate(-self.value, self.n, self.standard_error, self.unpaired)
+        return float(special.stdtrit(self.freedom, tail))
 
 
 @dataclass(frozen=True)
@@ -134,18 +141,14 @@ class IdenticalEstimate(Estimate):
     least: float = -math.inf
     most: float = math.inf
 
-    def p_above(self, x: float) -> float:
-        if not self.value > x or self.least == -math.inf:
-            return 1.0
-        return ((x - self.least) / (self.value - self.least)) ** self.n if x > self.least else 0.0
-
     def lower(self, tail: float) -> float:
-        if self.least == -math.inf:
-            return -math.inf
-        return self.least + (self.value - self.least) * tail ** (1 / self.n)
+        return self._towards(self.least, tail)
 
-    def negate(self) -> IdenticalEstimate:
-        return IdenticalEstimate(-self.value, self.n, -self.most, -self.least)
+    def upper(self, tail: float) -> float:
+        return self._towards(self.most, tail)
+
+    def _towards(self, bound: float, tail: float) -> float:
+        return bound if math.isinf(bound) else bound + (self.value - bound) * tail ** (1 / self.n)
 
 
 @dataclass(frozen=True)
@@ -155,52 +158,53 @@ class ExactEstimate(Estimate):
     value: float
     n: int
 
-    def p_above(self, x: float) -> float:
-        return 0.0 if self.value > x else 1.0
-
     def lower(self, tail: float) -> float:
         return self.value
 
-    def negate(self) -> ExactEstimate:
-        return ExactEstimate(-self.value, self.n)
+    def upper(self, tail: float) -> float:
+        return self.value
 
 
 @dataclass(frozen=True)
 class ShareEstimate(Estimate):
-    """A share of seeds: `count` of n, with the exact binomial limits of Clopper and Pearson (1934)."""
+    """A share of seeds, `count` of n, less the share `other` of n over the same seeds, if there is one.
 
-    count: int
+    Each has the exact binomial limits of Clopper and Pearson (1934); of two, each takes half of the error, so that the
+    difference holds however the seeds of two arms depend on each other.
+    """
+
+    count: float
     n: int
+    other: float | None = None
 
     @property
     def value(self) -> float:  # type: ignore[override]
-        return self.count / self.n
-
-    def p_above(self, x: float) -> float:
-        from scipy import special  # late: claims are read without
-
-        if self.count == 0 or x >= 1:
-            return 1.0
-        return 0.0 if x < 0 else float(special.bdtrc(self.count - 1, self.n, x))
+        return (self.count - (self.other or 0)) / self.n
 
     def lower(self, tail: float) -> float:
-        from scipy import special  # late: claims are read without
-
-        return float(special.betaincinv(self.count, self.n - self.count + 1, tail)) if self.count else 0.0
-
-    def p_below(self, x: float) -> float:
-        return ShareEstimate(self.n - self.count, self.n).p_above(1 - x)
+        if self.other is None:
+            return _least_share(self.count, self.n, tail)
+        return _least_share(self.count, self.n, tail / 2) - _most_share(self.other, self.n, tail / 2)
 
     def upper(self, tail: float) -> float:
-        return 1 - ShareEstimate(self.n - self.count, self.n).lower(tail)
+        if self.other is None:
+            return _most_share(self.count, self.n, tail)
+        return _most_share(self.count, self.n, tail / 2) - _least_share(self.other, self.n, tail / 2)
 
-    def negate(self) -> Estimate:
-        raise NotImplementedError("both sides of a share are its own")
+
+def _least_share(count: float, n: int, tail: float) -> float:
+    from scipy import special  # late: claims are read without
+
+    return float(special.betaincinv(count, n - count + 1, tail)) if count else 0.0
+
+
+def _most_share(count: float, n: int, tail: float) -> float:
+    return 1 - _least_share(n - count, n, tail)
 
 
 @dataclass(frozen=True)
 class WiderEstimate(Estimate):
-    """The cautious one of two estimates of the same difference: the larger p-values, the wider limits."""
+    """The cautious one of two estimates of the same difference."""
 
     first: Estimate
     second: Estimate
@@ -213,21 +217,23 @@ class WiderEstimate(Estimate):
     def n(self) -> int:  # type: ignore[override]
         return self.first.n
 
-    def p_above(self, x: float) -> float:
-        return max(self.first.p_above(x), self.second.p_above(x))
-
     def lower(self, tail: float) -> float:
         return min(self.first.lower(tail), self.second.lower(tail))
 
-    def negate(self) -> WiderEstimate:
-        return WiderEstimate(self.first.negate(), self.second.negate())
+    def upper(self, tail: float) -> float:
+        return max(self.first.upper(tail), self.second.upper(tail))
 
 
 @dataclass(frozen=True)
 class AroundEstimate(Estimate):
-    """An estimate made of another one: of the same value and seeds, with other limits."""
+    """An estimate with limits further out: by a possible `bias` on either side, and without one where it is `open`.
+
+    `open`: whether the limit below and the one above are given up (see `Evidence.mean_difference`).
+    """
 
     inner: Estimate
+    open: tuple[bool, bool] = (False, False)
+    bias: float = 0.0
 
     @property
     def value(self) -> float:  # type: ignore[override]
@@ -237,44 +243,20 @@ class AroundEstimate(Estimate):
     def n(self) -> int:  # type: ignore[override]
         return self.inner.n
 
-
-@dataclass(frozen=True)
-class BiasedEstimate(AroundEstimate):
-    """An estimate that may be off by up to `bias` on either side, in addition to its error over seeds."""
-
-    bias: float
-
-    def p_above(self, x: float) -> float:
-        return self.inner.p_above(x + self.bias)
+    @property
+    def paired(self) -> bool:
+        return self.inner.paired
 
     def lower(self, tail: float) -> float:
-        return self.inner.lower(tail) - self.bias
-
-    def negate(self) -> BiasedEstimate:
-        return BiasedEstimate(self.inner.negate(), self.bias)
-
-
-@dataclass(frozen=True)
-class OpenEstimate(AroundEstimate):
-    """An estimate whose limit below, above or on both sides is given up (see `Evidence.mean_difference`)."""
-
-    below: bool
-    above: bool
-
-    def p_above(self, x: float) -> float:
-        return 1.0 if self.below else self.inner.p_above(x)
-
-    def lower(self, tail: float) -> float:
-        return -math.inf if self.below else self.inner.lower(tail)
-
-    def p_below(self, x: float) -> float:
-        return 1.0 if self.above else self.inner.p_below(x)
+        return -math.inf if self.open[0] else self.inner.lower(tail) - self.bias
 
     def upper(self, tail: float) -> float:
-        return math.inf if self.above else self.inner.upper(tail)
+        return math.inf if self.open[1] else self.inner.upper(tail) + self.bias
 
-    def negate(self) -> OpenEstimate:
-        return OpenEstimate(self.inner.negate(), self.above, self.below)
+
+def opened(estimate: Estimate, below: bool, above: bool) -> Estimate:
+    """The estimate without its limit below, above or both; as it is where neither is given up."""
+    return AroundEstimate(estimate, (below, above)) if below or above else estimate
 
 
 def mean_estimate(differences: FloatArray, bounds: Region = UNBOUNDED) -> Estimate:
@@ -288,8 +270,10 @@ def mean_estimate(differences: FloatArray, bounds: Region = UNBOUNDED) -> Estima
     return MeanEstimate(value, n, error)
 
 
-FEWEST_FOR_WELCH = 5
-"""Seeds on each side from which on Welch's degrees of freedom hold; below, they err up to five times too often."""
+def rates_estimate(here: BoolArray, there: BoolArray) -> Estimate:
+    """The estimate of a difference of two rates, from what is counted with each seed of one arm and of the other."""
+    found = mean_estimate(here.astype(float) - there, (-1.0, 1.0))
+    return ShareEstimate(int(here.sum()), len(here), int(there.sum())) if isinstance(found, MeanEstimate) else found
 
 
 def unpaired_estimate(x: FloatArray, y: FloatArray) -> Estimate:

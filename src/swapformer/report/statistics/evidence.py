@@ -15,15 +15,21 @@ from swapformer.report import number_format
 from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
-from swapformer.report.statistics.bounded import censored_estimate
-from swapformer.report.statistics.estimates import UNBOUNDED, Estimate, FloatArray, MeanEstimate, Region, mean_estimate
+from swapformer.report.statistics.estimates import (
+    UNBOUNDED,
+    BoolArray,
+    Estimate,
+    FloatArray,
+    MeanEstimate,
+    Region,
+    mean_estimate,
+)
 from swapformer.results.arms import arm_name, is_computation
 from swapformer.results.items import Items
 from swapformer.results.manifest import Manifest
 from swapformer.results.moments import split_moment
 from swapformer.results.record import DIVERGED, FINISHED
 
-BoolArray = NDArray[np.bool_]
 T = TypeVar("T")
 NOT_JUDGED = "not judged: "
 """How the note on a claim begins whose baseline has not beaten what it must."""
@@ -124,8 +130,8 @@ class Evidence:
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
         """The estimate of mean(arm - than), paired by seed; of two means where no seed is shared (`are_unpaired`).
 
-        The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials, and of
-        times to a target the limit that an arm without any time would set (`never_reached`).
+        The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials, and both
+        limits of times to a target that half of an arm's trials do not reach (`cut_off`).
         With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
         of `arm - than ± r·than`.
         """
@@ -136,23 +142,19 @@ class Evidence:
         difference = pairs.x - pairs.y
         if self.same_model(arm, than, metric):
             return estimates.SameModelEstimate(n=len(difference))
-        if self.none_reached([(arm, metric), (than, metric)]):
-            return estimates.UnknownEstimate(n=len(difference))
         estimate = mean_estimate(difference, pairs.bounds)
         if relative and not isinstance(estimate, estimates.UnknownEstimate):
             spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
             moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
                 estimate = moving if isinstance(estimate, MeanEstimate) else estimates.WiderEstimate(estimate, moving)
-        if self.any_cut_off([(arm, metric), (than, metric)]):
-            estimate = censored_estimate(difference, estimate)
         return self._opened(estimate, arm, than, metric)
 
     def _opened(self, estimate: Estimate, arm: str, than: str, metric: str) -> Estimate:
         """The estimate of a difference with the limits given up that the data cannot set."""
-        below, above = self.flattering_limits(arm, than, metric)
-        below, above = below or self.never_reached(arm, metric), above or self.never_reached(than, metric)
-        return estimates.OpenEstimate(estimate, below, above) if below or above else estimate
+        if self.cut_off([(arm, metric), (than, metric)]):
+            return estimates.opened(estimate, True, True)
+        return estimates.opened(estimate, *self.flattering_limits(arm, than, metric))
 
     def are_unpaired(self, arm: str, than: str, metric: str) -> bool:
         """Whether two arms share no seed at which both ended, but have values in one environment class."""
@@ -175,10 +177,6 @@ class Evidence:
 
     def _has(self, arm: str, metric: str) -> BoolArray:
         return np.isfinite(self.seed_values(arm, metric))
-
-    def never_reached(self, arm: str, metric: str) -> bool:
-        """Whether a metric is a time to a target that no trial of the arm reached: its mean has no limit below."""
-        return self.none_reached([(arm, metric)])
 
     def same_model(self, arm: str, than: str, metric: str | None) -> bool:
         """Whether two arms trained the same model, so that they agree in a metric (None: in diverging) with every seed.
@@ -224,20 +222,20 @@ class Evidence:
         ended_without = self.diverged.get(arm, self._no_seed) & ~np.isfinite(self.seed_values(arm, metric))
         return ended_without | self.unmeasured(arm, metric)
 
-    def none_reached(self, of: Collection[tuple[str, str]]) -> bool:
-        """Whether these (arm, metric) are times to a target that none of their finished trials reaches."""
-        return all(
-            metric in self.censored
-            and bool(np.isfinite(self.seed_values(arm, metric)).any())
-            and bool(self.unreached.get((arm, metric), self._no_seed)[np.isfinite(self.seed_values(arm, metric))].all())
-            for arm, metric in of
-        )
+    def cut_off(self, of: Collection[tuple[str, str]]) -> list[str]:
+        """The arms of (arm, metric) that are times to a target which half of the arm's trials, or more, do not reach.
 
-    def any_cut_off(self, of: Collection[tuple[str, str]]) -> bool:
-        """Whether some of these (arm, metric) are times to a target that a trial does not reach."""
-        return any(
-            metric in self.censored and self.unreached.get((arm, metric), self._no_seed).any() for arm, metric in of
-        )
+        The mean of such times, cut off at the budget, says little, and its few other values vary less than their law.
+        """
+        return [
+            arm
+            for arm, metric in of
+            if metric in self.censored and 2 * self.unreached_count(arm, metric) >= self._has(arm, metric).sum() > 0
+        ]
+
+    def unreached_count(self, arm: str, metric: str) -> int:
+        """How many trials of an arm do not reach the target of a time."""
+        return int((self.unreached.get((arm, metric), self._no_seed) & self._has(arm, metric)).sum())
 
     def unmeasured(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial finished without a finite value of a metric that the arm has."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from swapformer.report import number_format
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import FloatArray, OpenEstimate, mean_estimate
-from swapformer.report.statistics.evidence import BoolArray, Evidence
+from swapformer.report.statistics.estimates import BoolArray, FloatArray, mean_estimate, opened
+from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.results.arms import Values
 
@@ -157,5 +157,5 @@ def _effect(differences: FloatArray, sides: BoolArray, here: BoolArray, there: B
     """
     values = differences[:, here].mean(axis=1) - (differences[:, there].mean(axis=1) if there.any() else 0.0)
     below, above = (sides[here, side].any() or sides[there, 1 - side].any() for side in (0, 1))
-    estimate = OpenEstimate(mean_estimate(values), bool(below), bool(above))
+    estimate = opened(mean_estimate(values), bool(below), bool(above))
     return Effect(estimate.value, estimate.lower(0.025), estimate.upper(0.025), len(values))

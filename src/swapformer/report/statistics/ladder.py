@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
@@ -129,34 +128,6 @@ def _at(line: tuple[float, float], computation: float) -> float:
     return line[0] + line[1] * math.log(computation)
 
 
-def course(first: tuple[float, float], last: tuple[float, float], slope: tuple[float, float]) -> str:
-    """The course of a speed-up over size, by 95 % intervals of log S at the ends and of the slope.
-
-    `flips` where the ends lie surely on two sides of 1; else `grows` or `shrinks` where the slope surely does;
-    `undecided` otherwise.
-    """
-    if (first[0] > 0 and last[1] < 0) or (first[1] < 0 and last[0] > 0):
-        return "flips"
-    return "grows" if slope[0] > 0 else "shrinks" if slope[1] < 0 else "undecided"
-
-
-def decision_accuracy(means: FloatArray) -> list[float]:
-    """The share of decisions between two arms that each rung shares with the largest: over all pairs of `means`
-    [arms, rungs], the share whose difference has the same sign (Magnusson et al. 2025, arXiv 2504.11393).
-
-    A pair counts where both arms have both rungs; a tie on one of them is half a decision. nan without pairs.
-    """
-    found = []
-    for rung in range(means.shape[1]):
-        shares = []
-        for a, b in combinations(range(len(means)), 2):
-            here, there = means[a, rung] - means[b, rung], means[a, -1] - means[b, -1]
-            if math.isfinite(here) and math.isfinite(there):
-                shares.append((1 + float(np.sign(here) * np.sign(there))) / 2)
-        found.append(float(np.mean(shares)) if shares else math.nan)
-    return found
-
-
 @dataclass(frozen=True)
 class FactorEstimate(Estimate):
     """The estimate of a factor from that of its logarithm."""
@@ -171,20 +142,11 @@ class FactorEstimate(Estimate):
     def n(self) -> int:  # type: ignore[override]
         return self.inner.n
 
-    def p_above(self, x: float) -> float:
-        return self.inner.p_above(math.log(x)) if x > 0 else 0.0
-
-    def p_below(self, x: float) -> float:
-        return self.inner.p_below(math.log(x)) if x > 0 else 1.0
-
     def lower(self, tail: float) -> float:
         return _exp(self.inner.lower(tail))
 
     def upper(self, tail: float) -> float:
         return _exp(self.inner.upper(tail))
-
-    def negate(self) -> Estimate:
-        raise NotImplementedError("both sides of a factor are its own")
 
 
 def factor(log: Estimate) -> Estimate:

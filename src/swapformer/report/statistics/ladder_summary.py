@@ -1,5 +1,4 @@
-"""A ladder in a report, metric by metric: the baseline's law, each arm's speed-up over the rungs, its course,
-the next size, and how often each rung would have decided as the largest."""
+"""A ladder in a report, metric by metric: the baseline's law, and each arm's speed-up over the rungs and beyond."""
 
 from __future__ import annotations
 
@@ -7,12 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from swapformer.report import number_format
 from swapformer.report.statistics.estimates import Estimate, FloatArray
 from swapformer.report.statistics.evidence import Evidence, join
-from swapformer.report.statistics.ladder import ArmLadder, arm_ladder, course, decision_accuracy, missing_rungs
+from swapformer.report.statistics.ladder import ArmLadder, arm_ladder, missing_rungs
 from swapformer.report.statistics.scaling_law import ScalingLaw, Unfit
 from swapformer.results.arms import RUNG, Values, arm_name
 from swapformer.results.manifest import Manifest
@@ -20,23 +17,16 @@ from swapformer.results.manifest import Manifest
 TAIL = 0.025
 Interval = tuple[float, float, float]
 """A number with its 95 % limits; not corrected for several comparisons."""
-COURSES = {
-    "grows": "its speed-up grows with size",
-    "shrinks": "its speed-up shrinks with size",
-    "flips": "it is faster at one end of the ladder and slower at the other",
-    "undecided": "these seeds do not decide how it goes with size",
-}
 
 
 @dataclass(frozen=True)
 class ArmCourse:
-    """An arm's speed-up at each rung and at the next size, the slope of its logarithm, and how it goes with size."""
+    """An arm's speed-up at each rung and at the next size, and the slope of its logarithm over that of the size."""
 
     arm: str
     rungs: Mapping[str, Interval]
     next_size: Interval
     slope: Interval
-    course: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,7 @@ class LadderSummary:
     """A ladder in one metric.
 
     `law`: the baseline's, None where it is refused, which `notes` say. `computation`: of the baseline's trainings, by
-    rung. `means`: arm → mean at each rung. `accuracy`: rung → the share of pairs of arms that it orders as the largest.
+    rung. `means`: arm → mean at each rung.
     """
 
     metric: str
@@ -55,7 +45,6 @@ class LadderSummary:
     costs: Mapping[tuple[str, str], float]
     means: Mapping[str, Mapping[str, float]]
     arms: tuple[ArmCourse, ...]
-    accuracy: Mapping[str, float]
     next_computation: float
     notes: tuple[str, ...]
 
@@ -69,17 +58,9 @@ class LadderSummary:
             (smallest, first), (largest, last) = ends[0], ends[-1]
             found.append(
                 f"{each.arm}: effective speed-up over {self.baseline} in {self.metric} {_text(first)} with {smallest}, "
-                f"{_text(last)} with {largest}; {COURSES[each.course]} (slope of its logarithm {_text(each.slope)}); "
+                f"{_text(last)} with {largest} (slope of its logarithm {_text(each.slope)}); "
                 f"{_text(each.next_size)} is expected at the next size, of "
                 f"{number_format.scaled(self.next_computation)} operations."
-            )
-        known = {at: share for at, share in self.accuracy.items() if not math.isnan(share)}
-        if len(known) > 1:
-            shares = [(at, number_format.percent(round(share, 2))) for at, share in known.items()]
-            others = "".join(f", {at} {share}" for at, share in shares[1:-1])
-            found.append(
-                f"Decision accuracy in {self.metric}: {shares[0][0]} orders {shares[0][1]} of the pairs of arms as "
-                f"{shares[-1][0]} does{others}."
             )
         return [*found, *(f"Ladder in {self.metric}: {note}." for note in self.notes)]
 
@@ -130,10 +111,9 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
             continue
         arms.append(found)
     means = {arm: {at: _mean(whole.finite_values(arm_name(arm, at), metric)) for at in order} for arm in manifest.arms}
-    table = np.array([list(row.values()) for row in means.values()])
     return LadderSummary(
         metric, baseline, tuple(order), law, {at: costs[baseline, at] for at in order}, costs, means, tuple(arms),
-        dict(zip(order, decision_accuracy(table), strict=True)), after, tuple(dict.fromkeys(notes)),
+        after, tuple(dict.fromkeys(notes)),
     )  # fmt: skip
 
 
@@ -148,9 +128,7 @@ def _course(arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evid
 
     rungs = {at: opened(ladder.at_rung(index)) for index, at in enumerate(ladder.rungs)}
     slope, beyond = opened(ladder.trend(), both=True), opened(ladder.next_size())
-    ends = list(rungs.values())
-    said = course(ends[0][1:], ends[-1][1:], slope[1:])
-    return ArmCourse(arm, {at: _factor(each) for at, each in rungs.items()}, _factor(beyond), slope, said)
+    return ArmCourse(arm, {at: _factor(each) for at, each in rungs.items()}, _factor(beyond), slope)
 
 
 def _factor(logs: Interval) -> Interval:

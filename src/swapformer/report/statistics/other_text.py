@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from swapformer.report.statistics.estimates import (
+    AroundEstimate,
     Estimate,
     FloatArray,
     IdenticalEstimate,
     MeanEstimate,
-    OpenEstimate,
     WiderEstimate,
 )
 from swapformer.report.statistics.evidence import Evidence
@@ -106,8 +107,8 @@ def _joined(rows: FloatArray, items: FloatArray) -> FloatArray | None:
 
 def widened(estimate: Estimate, error: float, items: int) -> Estimate:
     """An estimate over seeds with the error over items added; unchanged where it is not of a mean."""
-    if isinstance(estimate, OpenEstimate):
-        return OpenEstimate(widened(estimate.inner, error, items), estimate.below, estimate.above)
+    if isinstance(estimate, AroundEstimate):
+        return replace(estimate, inner=widened(estimate.inner, error, items))
     if isinstance(estimate, IdenticalEstimate) and error > 0:  # its seeds show no spread, which is no proof of none
         return WiderEstimate(estimate, MeanEstimate(estimate.value, estimate.n, error, items - 1.0))
     if not isinstance(estimate, MeanEstimate) or not error > 0:

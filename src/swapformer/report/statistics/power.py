@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from scipy import special
 
 from swapformer.report.statistics import estimates
-from swapformer.report.statistics.bounded import MallowsEstimate
-from swapformer.report.statistics.estimates import Estimate, ExactEstimate, Region, ShareEstimate, region_p_values
+from swapformer.report.statistics.estimates import Estimate, Region, ShareEstimate, region_p_values
 from swapformer.report.statistics.ladder import FactorEstimate
-from swapformer.report.statistics.rates import RateEstimate
 
 MOST_SEEDS = 1000
 
@@ -111,49 +109,34 @@ def detectable(seeds: int, alpha: float, wanted: float = 0.8, freedom: float = 1
 def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | None:
     """The range of seeds that would decide a difference like this one, with this error; None where none would."""
     below, above = region
+    inside = below < estimate.value < above
     distance = min(abs(estimate.value - below), abs(estimate.value - above))
-    if isinstance(estimate, estimates.OpenEstimate):
-        holds, fails = region_p_values(estimate, region)
-        if (holds if below < estimate.value < above else fails) == 1:
+    if isinstance(estimate, estimates.AroundEstimate):
+        if any(estimate.open) and region_p_values(estimate, region)[not inside] == 1:
             return None  # the open side is the one that would have to close
-        return seeds_for(estimate.inner, region, error)
-    if isinstance(estimate, estimates.BiasedEstimate):
-        outside = -1 if below < estimate.value < above else 1
-        return seeds_for(estimate.inner, (below - outside * estimate.bias, above + outside * estimate.bias), error)
+        shift = estimate.bias if inside else -estimate.bias
+        return seeds_for(estimate.inner, (below + shift, above - shift), error)
     if isinstance(estimate, FactorEstimate):
         logs = tuple(math.log(edge) if edge > 0 else -math.inf for edge in region)
         return seeds_for(estimate.inner, (logs[0], logs[1]), error)
     if isinstance(estimate, estimates.WiderEstimate):
         parts = [seeds_for(part, region, error) for part in (estimate.first, estimate.second)]
         return None if None in parts else max((part for part in parts if part is not None), key=lambda p: p.effort)
-    if isinstance(estimate, estimates.UnknownEstimate | ExactEstimate) or not math.isfinite(distance):
+    if isinstance(estimate, estimates.MeanEstimate) and math.isfinite(distance):
+        n = estimate.n
+        spread = estimate.standard_error * math.sqrt(n)
+        return seeds_range(distance, spread, n, error, freedom=estimate.freedom / (n - 1))
+    if not isinstance(estimate, estimates.IdenticalEstimate | ShareEstimate) or not 0 < distance < math.inf:
         return None
+    if isinstance(estimate, estimates.IdenticalEstimate) and math.isinf(estimate.least):
+        return None  # there is nothing to judge by
+    enough = fewest(lambda seeds: min(region_p_values(_repeated(estimate, seeds), region)) <= error)
+    return SeedRange(enough, enough)
 
-    def fewest_alike(of: Callable[[int], Estimate]) -> int | None:
-        """The fewest seeds that decide, if all of them say the same."""
-        return fewest(lambda seeds: min(region_p_values(of(seeds), region)) <= error)
 
+def _repeated(estimate: estimates.IdenticalEstimate | ShareEstimate, seeds: int) -> Estimate:
+    """The estimate from so many seeds that say the same, on average."""
     if isinstance(estimate, estimates.IdenticalEstimate):
-        if distance == 0 or math.isinf(estimate.least):
-            return None  # at the very edge with every seed, or nothing to judge by
-        enough = fewest_alike(lambda seeds: replace(estimate, n=seeds))
-        return SeedRange(enough, enough)
-    if isinstance(estimate, MallowsEstimate):
-        share = estimate.inversions / estimate.n
-        enough = fewest_alike(lambda n: replace(estimate, n=n, inversions=share * n))
-        return SeedRange(enough, enough)
-    if isinstance(estimate, RateEstimate):
-        # Approximate: a t interval, with one more seed of either kind in the spread.
-        n, gained, lost = estimate.n, estimate.gained, estimate.lost
-        split, net = (gained + lost + 1) / (n + 2), (abs(gained - lost) + 1) / (n + 2)
-        found = seeds_range(distance, math.sqrt(split - net**2), n, error)
-        least = fewest_alike(lambda n: RateEstimate(n, 0, n) if gained >= lost else RateEstimate(0, n, n))
-        low, high = (None if one is None or least is None else max(one, least) for one in (found.low, found.high))
-        return SeedRange(low, high)
-    if isinstance(estimate, ShareEstimate):  # approximate too, with one more seed of either kind
-        share = (estimate.count + 1) / (estimate.n + 2)
-        found = seeds_range(distance, math.sqrt(share * (1 - share)), max(estimate.n, 2), error)
-        return replace(found, chances=UNKNOWN)
-    assert isinstance(estimate, estimates.MeanEstimate), f"an estimate of unknown kind: {estimate!r}"
-    n = estimate.n
-    return seeds_range(distance, estimate.standard_error * math.sqrt(n), n, error, freedom=estimate.freedom / (n - 1))
+        return replace(estimate, n=seeds)
+    more = seeds / estimate.n
+    return ShareEstimate(estimate.count * more, seeds, None if estimate.other is None else estimate.other * more)

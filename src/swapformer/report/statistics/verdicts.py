@@ -22,12 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from swapformer.report import number_format
 from swapformer.report.statistics import failing_seeds
 from swapformer.report.statistics.claims import Claim, ClaimEstimate
-from swapformer.report.statistics.estimates import Estimate, OpenEstimate, Region, edges, region_p_values
+from swapformer.report.statistics.estimates import Estimate, Region, edges, opened, region_p_values
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.other_text import Elsewhere, item_error, widened
 from swapformer.report.statistics.power import SeedRange, seeds_for
@@ -196,9 +194,9 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
 
 def _open(contrast: Contrast, below: bool, above: bool) -> Contrast:
     """The contrast with its limit below or above given up."""
-    estimate = OpenEstimate(contrast.estimate, below, above)
+    estimate = opened(contrast.estimate, below, above)
     lower, upper = -math.inf if below else contrast.lower, math.inf if above else contrast.upper
-    return replace(contrast, estimate=estimate, lower=lower, upper=upper) if below or above else contrast
+    return replace(contrast, estimate=estimate, lower=lower, upper=upper)
 
 
 def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
@@ -272,24 +270,16 @@ def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[s
 def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
     """Notes on times to a target that trials of a claim's arms did not reach."""
     about = [(name, metric) for name in claim.names for metric in claim.metrics if metric in evidence.censored]
-    if evidence.none_reached(about) or _is_constant(claim, evidence):
-        return [
-            f"no trial of {', '.join(claim.names)} reaches the target of {claim.metric}, so there is nothing to "
-            "compare: put a target that some arm gets to, or claim `reaches` with it"
-        ]
-    cut = [(name, int(evidence.unreached.get((name, metric), np.zeros(1)).sum())) for name, metric in about]
-    return [
+    cut = [(name, evidence.unreached_count(name, metric)) for name, metric in about]
+    found = [
         f"{name} does not reach the target of {claim.metric} with {count} of {len(evidence.seeds)} seeds: they count "
         "as cut off, min(T, horizon)"
         for name, count in cut
         if count
     ]
-
-
-def _is_constant(claim: Claim, evidence: Evidence) -> bool:
-    """Whether all values that a claim is about are the same number."""
-    values = [evidence.finite_values(name, metric) for name in claim.names for metric in claim.metrics]
-    return len({float(value) for row in values for value in row}) == 1
+    if evidence.cut_off(about):
+        found.append("that is half of them or more: put a target that both get to, or claim `reaches` with it")
+    return found
 
 
 def _inside(estimate: Estimate, region: Region) -> bool:
