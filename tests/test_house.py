@@ -99,7 +99,7 @@ OUTSIDE = {
 """What these rooms may import of other packages, the standard library aside."""
 
 REPORT = (
-    *("number_format", "setting_differences", "families", "target_times", "derive", "records", "results_csv", "tuning"),
+    *("number_format", "families", "target_times", "derive", "records", "results_csv", "tuning"),
     *("statistics", "figures", "versus", "page", "build", "external_results"),
 )
 """The modules and wings of `report`: each may import itself and what stands left of it."""

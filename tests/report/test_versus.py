@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from scipy import stats
 from report.store import ENVIRONMENT, Store
 from swapformer.cli import main
 from swapformer.report.versus import Versus, compare, judge_study
+from swapformer.results.config import write_config
 from swapformer.tools.compare_studies import print_versus, versus_dict
 
 CLAIM = {"text": "b is worse", "worse": {"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.01}}
@@ -39,10 +40,25 @@ def study(root: Path, name: str, shift: float, extra: Mapping[str, float], seeds
     return store
 
 
-def versus(root: Path, config: Mapping[str, tuple[Any, Any]] | None = None, **record: Any) -> Versus:
-    one = study(root, "one", 0.0, {"b": 0.1})
-    two = study(root, "two", 0.05, {"b": -0.1}, **record)
-    return compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), config or {})
+def set_up(store: Store, configs: Mapping[str, Mapping[str, Any]], condition: str = "") -> None:
+    """Give the trials of each arm that configuration, with their own seed."""
+    for cell in store.manifest["cells"]:
+        if cell["arm"] in configs and cell.get("condition", "") == condition:
+            config = {"seed": cell["seed"], "runs_dir": str(store.runs), **configs[cell["arm"]]}
+            write_config(store.runs / "trials" / cell["trial"], config)
+
+
+def judged(*stores: Store) -> Versus:
+    one, two = (judge_study(store.name, store.study, store.runs) for store in stores)
+    return compare(one, two)
+
+
+def versus(root: Path, configs: Sequence[Mapping[str, Mapping[str, Any]]] = ({}, {}), **record: Any) -> Versus:
+    """Two studies whose arms have these configurations, none where none is given."""
+    stores = study(root, "one", 0.0, {"b": 0.1}), study(root, "two", 0.05, {"b": -0.1}, **record)
+    for store, own in zip(stores, configs, strict=True):
+        set_up(store, own)
+    return judged(*stores)
 
 
 def test_trials_of_one_seed_are_paired_and_the_interval_is_scipys(tmp_path: Path) -> None:
@@ -82,10 +98,17 @@ def test_what_differs_is_named_and_nothing_is_paired(tmp_path: Path, record: dic
     assert any(warning.startswith(f"Other {named}:") for warning in found.warnings)
 
 
+def both(**leaves: Any) -> dict[str, dict[str, Any]]:
+    return {arm: {"model": {"width": 8}, **leaves} for arm in "ab"}
+
+
 def test_trials_that_were_measured_on_other_batches_are_not_paired(tmp_path: Path) -> None:
-    found = versus(tmp_path, {"eval.final_batches": (8, 16), "optim.lr": (1, 2)})
+    configs = [both(eval={"final_batches": n}, optim={"lr": n / 8}) for n in (8, 16)]
+    found = versus(tmp_path, configs)
     assert all(pair.metrics["val/loss"][2].n == 0 for pair in found.pairs)
     assert found.warnings == ("They measure on different things (eval.final_batches), so no trials are paired.",)
+    assert found.config == {"eval.final_batches": (8, 16), "optim.lr": (1.0, 2.0)}
+    assert [dict(pair.otherwise) for pair in found.pairs] == [{}, {}], "what all arms share is told once"
 
 
 @pytest.mark.parametrize(("other", "pairs"), [("00", 6), ("11", 0)])
@@ -94,24 +117,83 @@ def test_trials_are_paired_where_they_were_evaluated_on_the_same_items(tmp_path:
     items = {"val": {"items": 6, "fingerprint": "00"}}
     one = study(tmp_path, "one", 0.0, {}, evaluation={**items, "val@9": {"items": 1, "fingerprint": "99"}})
     two = study(tmp_path, "two", 0.1, {}, evaluation={"val": {"items": 6, "fingerprint": other}})
-    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
+    found = judged(one, two)
     differences = [pair.metrics["val/loss"][2] for pair in found.pairs]
     assert [(each.n, dict(each.apart)) for each in differences] == [(pairs, {} if pairs else {"data": 6})] * 2
 
 
 def test_an_arm_that_was_set_to_be_measured_otherwise_is_not_paired_either(tmp_path: Path) -> None:
-    one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
-    two.manifest["arms"] = {"a": [], "b": ["model.bias=false", "eval.final_batches=16"]}
-    two.write_manifest()
-    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
+    found = versus(tmp_path, [both(), {**both(), "b": {**both()["b"], "eval": {"final_batches": 16}}}])
     assert all(pair.metrics["val/loss"][2].n == 0 for pair in found.pairs)
     assert "They measure on different things (eval.final_batches), so no trials are paired." in found.warnings
+
+
+def test_what_was_chosen_otherwise_for_an_arm_is_named_with_both_values(tmp_path: Path) -> None:
+    """By tuning or matching: such trials are of the arm as the study has it, and are paired."""
+    configs = [{**both(), "b": {"model": {"width": width}, "optim": {"lr": lr}}} for width, lr in ((42, 1), (171, 3))]
+    found = versus(tmp_path, configs)
+    assert found.warnings == ("b was set otherwise: model.width 42 against 171; optim.lr 1 against 3.",)
+    assert [dict(pair.otherwise) for pair in found.pairs] == [{}, {"model.width": (42, 171), "optim.lr": (1, 3)}]
+    assert found.pairs[1].metrics["val/loss"][2].n == 6
+    told = json.loads(json.dumps(versus_dict(found)))["arms"][1]
+    assert told["otherwise"] == {"model.width": [42, 171], "optim.lr": [1, 3]}
+
+
+def test_a_long_list_of_differences_is_cut(tmp_path: Path) -> None:
+    configs = [{**both(), "b": {f"x{n}": at for n in range(9)}} for at in (1, 2)]
+    (warning,) = versus(tmp_path, configs).warnings
+    assert warning.endswith("; x5 1 against 2; and 3 more.")
+
+
+def test_each_condition_is_compared_by_itself(tmp_path: Path) -> None:
+    stores = []
+    for name, width in (("one", 42), ("two", 171)):
+        store = study(tmp_path, name, 0.0, {})
+        first = store.manifest["cells"]
+        second = [{**cell, "trial": f"{index:016x}", "condition": "k=2"} for index, cell in enumerate(first)]
+        for cell in second:
+            record = store.runs / "trials" / cell["trial"]
+            record.mkdir(parents=True, exist_ok=True)
+        store.manifest["cells"] = [*({**cell, "condition": "k=1"} for cell in first), *second]
+        store.manifest["conditions"] = {"k=1": {"k": "1"}, "k=2": {"k": "2"}}
+        store.write_manifest()
+        set_up(store, both(), "k=1")
+        stores.append((store, width))
+    found = []
+    for store, width in stores:  # both have the second condition's trials
+        set_up(store, {**both(), "b": {"model": {"width": width}}}, "k=2")
+        found.append(judge_study(store.name, store.study, store.runs).settings("b", "k=2"))
+    assert [each["model"]["width"] for each in found] == [42, 171]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "last", "expected"),
+    [(0, 7, 5, ("the seed", 7)), (0, 0, 5, None), (0, 0, 0, ("the seed", 0)), (4, 7, 5, (4, 7))],
+)
+def test_batches_that_are_drawn_otherwise_are_a_difference(
+    tmp_path: Path, one: int, other: int, last: int, expected: Any
+) -> None:
+    """The baselines' first seed is 0, their last 5; `last` is what the second study's last trial draws them by."""
+    stores = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
+    for store, drawn, end in zip(stores, (one, other), (5 if one == 0 else one, last), strict=True):
+        for seed, by in ((0, drawn), (5, end)):
+            cell = next(each for each in store.manifest["cells"] if (each["arm"], each["seed"]) == ("a", seed))
+            write_config(store.runs / "trials" / cell["trial"], {"seed": seed, "data_seed": by})
+    assert judged(*stores).config.get("data_seed") == expected
+
+
+@pytest.mark.parametrize(("size", "same"), [(16, True), (32, False)])
+def test_an_older_study_was_evaluated_in_batches_as_large_as_those_of_training(
+    size: int, same: bool, tmp_path: Path
+) -> None:
+    configs = [both(task={"batch_size": 16}), both(task={"batch_size": 16, "eval_batch_size": size})]
+    assert (dict(versus(tmp_path, configs).config) == {}) == same
 
 
 def test_a_few_trials_from_elsewhere_are_left_out_and_counted(tmp_path: Path) -> None:
     one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
     two.write_trial("a", 3, {"val/loss": 9.0}, place=1003, environment=ENVIRONMENT | {"device": "cuda"})
-    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
+    found = judged(one, two)
     difference = found.pairs[0].metrics["val/loss"][2]
     assert difference.n == 5 and dict(difference.apart) == {"environment": 1}
     assert abs(difference.value - 0.1) < 0.05, "the value of 9 is not in it"
@@ -121,7 +203,7 @@ def test_the_same_trials_in_both_are_called_so(tmp_path: Path) -> None:
     one = study(tmp_path, "one", 0.0, {})
     other = Store(tmp_path, one.arms, "a", ["val/loss"], range(6), name="copy", manifest=one.manifest)
     other.write_manifest()
-    found = compare(judge_study("one", one.study, one.runs), judge_study("copy", other.study, other.runs), {})
+    found = judged(one, other)
     difference = found.pairs[0].metrics["val/loss"][2]
     assert (difference.value, difference.same) == (0.0, 6) and "6 of 6 are the same trial" in difference.text
 
@@ -129,7 +211,7 @@ def test_the_same_trials_in_both_are_called_so(tmp_path: Path) -> None:
 def test_divergence_is_named_since_survivors_flatter(tmp_path: Path) -> None:
     one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
     two.write_trial("b", 3, {}, "diverged", place=1003)
-    found = compare(judge_study("one", one.study, one.runs), judge_study("two", two.study, two.runs), {})
+    found = judged(one, two)
     assert found.warnings == ("In two, trials of b diverged: what is over the others flatters.",)
     assert found.pairs[1].metrics["val/loss"][2].n == 5
 
@@ -138,16 +220,15 @@ def test_arms_of_one_name_with_other_settings_are_flagged_and_lonely_arms_listed
     one = study(tmp_path, "one", 0.0, {})
     other = Store(tmp_path, {"a": [], "b": ["model.bias=true"], "c<i>": []}, "a", ["val/loss"], range(6), name="other")
     other.write(lambda arm, seed: {"val/loss": 1.0 + seed})
-    found = compare(judge_study("one", one.study, one.runs), judge_study("other", other.study, other.runs), {})
-    assert [pair.alike for pair in found.pairs] == [True, False] and found.only_b == ("c<i>",)
-    assert "Of the same name, but set otherwise: b." in found.warnings
+    found = judged(one, other)
+    assert [bool(pair.otherwise) for pair in found.pairs] == [False, True] and found.only_b == ("c<i>",)
+    assert 'b was set otherwise: overrides ["model.bias=false"] against ["model.bias=true"].' in found.warnings
 
 
 def test_the_command_speaks_to_scripts_and_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study(tmp_path, "one", 0.0, {"b": 0.1})
-    two = study(tmp_path, "two", 0.05, {"b": 0.0})
-    two.manifest["shared_config"] = {"budget": {"steps": 2000}, "optim": {"lr": 0.5}, "seed": 3, "runs_dir": "else"}
-    two.write_manifest()
+    one, two = study(tmp_path, "one", 0.0, {"b": 0.1}), study(tmp_path, "two", 0.05, {"b": 0.0})
+    set_up(two, both(optim={"lr": 0.5}))
+    set_up(one, both())
     assert main(["report", "one", "two", f"runs_dir={tmp_path / 'runs'}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["config"] == {"optim.lr": ["(absent)", 0.5]}

@@ -139,37 +139,40 @@ class Report:
         }
 
     def render(self, console: Console) -> None:
-        """Print verdicts and tables to a terminal; where a page holds it all, the verdicts and the first metric."""
-        manifest = self.records.manifest
+        """Print a line for each verdict, tables and caveats; where a page holds it all, the table of the first metric.
+
+        Where nothing more than the page is asked for, what limits a verdict stands below it all the same.
+        """
+        manifest, brief = self.records.manifest, any(path.name == _PAGE for path in self.files)
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}".rstrip()))
-        if any(path.name == _PAGE for path in self.files):
-            self._render_short(console)
-            return
-        for called, said in wording.headline(self.claims):
-            console.print(Text.assemble((f"{called}: ", "bold"), said))
+        for each in self.claims:
+            (only,) = each.verdicts.values() if len(each.verdicts) == 1 else (None,)
+            why = "" if only is None else f": {_found(only)}"
+            mark = f"{wording.SYMBOLS[each.outcome]} "
+            console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), f"{each.claim.text}{why}"))
+            for condition, verdict in each.verdicts.items() if only is None else ():
+                said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {_found(verdict)}"
+                console.print(Text(said, style=wording.COLORS[verdict.outcome]))
+            notes = [note for verdict in each.verdicts.values() if verdict.contrasts for note in verdict.notes]
+            for note in dict.fromkeys(notes):  # what limits the verdict
+                console.print(Text(f"  {note}", style="dim"))
         if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
             items = wording.items_text(self.verdicts) if self.records.evaluations else ""
             console.print(Text(f"{sure} {items}".strip(), style="dim"))
-        for each in self.claims:
-            mark = f"\n{wording.SYMBOLS[each.outcome]} {each.outcome:<9} "
-            console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), each.claim.text))
-            for condition, verdict in each.verdicts.items():
-                if condition:
-                    console.print(Text(f"  {verdict.outcome} with {condition}", style=wording.COLORS[verdict.outcome]))
-                at = f", at {verdict.look} seeds" if verdict.look else ""
-                console.print(Text(f"  {wording.found_text(verdict)}{at}"))
-                for text in verdict.notes if verdict.contrasts else ():  # else they are the reason
-                    console.print(Text(f"  {text}", style="dim"))
-        for view in self.views:
-            if view.condition:
-                console.print(Text(f"\n{view.condition}", style="bold"))
-            for metric in manifest.metrics:
-                console.print()
-                console.print(self._table(view, metric))
-        for sentence in design_sentences(self.records, self.views):
-            console.print(Text(sentence))
-        for caveat in self.caveats:
+        for caveat in evaluation_caveats(self.views) if brief else ():
             console.print(Text(f"· {caveat}", style="dim"))
+        for view in self.views[-1:] if brief else self.views:
+            console.print(Text(f"\n{view.condition}" if view.condition else "", style="bold"))
+            for number, metric in enumerate(manifest.metrics[:1] if brief else manifest.metrics):
+                console.print(*[""] * (number > 0), self._table(view, metric), sep="\n")
+        if brief:
+            tables = len(self.views) * len(manifest.metrics) - 1
+            more = [f"{tables} more tables"] * (tables > 0) + [f"{len(self.caveats)} caveats"] * bool(self.caveats)
+            console.print(Text(f"\n{', '.join([*more, 'all figures'])}:"))
+        else:
+            console.print(*map(Text, ("", *design_sentences(self.records, self.views))), sep="\n")
+            for caveat in self.caveats:
+                console.print(Text(f"· {caveat}", style="dim"))
         for path in [path for path in self.files if path.name == _PAGE] or self.files:
             console.print(Text(str(path)), soft_wrap=True)
         if self.unwritten:
@@ -177,34 +180,6 @@ class Report:
         elif not self.files and self.directory.name == _FOLDER:
             what = "the page was not drawn" if self.page is None else f"{self.page} is as it was"
             console.print(Text(f"{what}; `swapformer report {manifest.name}` draws it"), soft_wrap=True)
-
-    def _render_short(self, console: Console) -> None:
-        """A line for each verdict, the table of the first metric, and where the rest is."""
-        manifest = self.records.manifest
-        for each in self.claims:
-            mark = f"{wording.SYMBOLS[each.outcome]} "
-            (only,) = each.verdicts.values() if len(each.verdicts) == 1 else (None,)
-            why = f": {_short(only)}" if only is not None else ""
-            console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), f"{each.claim.text}{why}"))
-            for condition, verdict in each.verdicts.items() if only is None else ():
-                said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {_short(verdict)}"
-                console.print(Text(said, style=wording.COLORS[verdict.outcome]))
-            notes = [note for verdict in each.verdicts.values() if verdict.contrasts for note in verdict.notes]
-            for note in dict.fromkeys(notes):  # what limits the verdict
-                console.print(Text(f"  {note}", style="dim"))
-        if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
-            console.print(Text(f"{sure} {wording.items_text(self.verdicts)}".strip(), style="dim"))
-        for caveat in evaluation_caveats(self.views):
-            console.print(Text(f"· {caveat}", style="dim"))
-        for view in self.views[-1:]:
-            console.print(Text(f"\n{view.condition}", style="bold") if view.condition else "")
-            console.print(self._table(view, manifest.metrics[0]))
-        tables = len(self.views) * len(manifest.metrics) - 1
-        more = [f"{tables} more tables"] * (tables > 0) + [f"{len(self.caveats)} caveats"] * bool(self.caveats)
-        console.print(Text(f"\n{', '.join([*more, 'all figures'])}:"))
-        console.print(Text(str(next(path for path in self.files if path.name == _PAGE))), soft_wrap=True)
-        if self.unwritten:
-            console.print(Text(f"swapformer: {self.unwritten}"), soft_wrap=True)
 
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""
@@ -224,7 +199,7 @@ class Report:
         return table
 
 
-def _short(verdict: Verdict) -> str:
+def _found(verdict: Verdict) -> str:
     """The reason for a verdict, with the number of seeds where there were several looks."""
     return wording.found_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
 

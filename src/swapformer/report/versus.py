@@ -1,11 +1,13 @@
 """Comparison of two studies: the verdicts and settings of each, and paired differences between their arms.
 
 Trials of two studies are paired by seed only where nothing but the study tells them apart: the same environment class,
-data, budget and results epoch. Where one of them differs, it is named, and there is no difference.
+data, budget and results epoch. Where one of them differs, it is named, and there is no difference. How an arm was set
+is what the configurations of its trials say, whatever chose it: overrides, tuning or matching.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +20,27 @@ import pandas as pd
 from swapformer.report import number_format
 from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.records import CellKey, Records, read
-from swapformer.report.setting_differences import SettingDifference, difference_warning, setting_differences
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import mean_estimate
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all, record_looks
 from swapformer.results.arms import ArmCondition, arm_name
+from swapformer.results.config import differences, read_config
 from swapformer.results.manifest import Manifest
 
 SAME = {"environment": "environment", "data": "data", "budget": "budget", "epoch": "results epoch"}
 """What two trials must share to be paired: column of the cells → in words."""
 MEASURED_ON = ("task.", "eval.final_batches")
 """Settings under which two studies measure on different things, though the data be the same."""
+NOT_COMPARED = ("runs_dir", "logger", "seed")
+"""Keys of a config that say where a trial is stored and shown, or name its seed, not what it is."""
+TRIAL_SEED = "the seed"
+"""The value of `data_seed` where it is not set: each trial draws its batches by its own seed."""
+MAX_NAMED = 6
+"""How many differences of an arm a warning names."""
+Settings = Mapping[str, tuple[Any, Any]]
+"""Key → its value in each of two configurations."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ class JudgedStudy:
     """One of two compared studies with its verdicts and tables; `rows` are by arm and condition."""
 
     label: str
+    runs_dir: Path
     records: Records
     claims: Sequence[GridVerdict]
     rows: Mapping[ArmCondition, ArmRow]
@@ -45,6 +56,19 @@ class JudgedStudy:
     @property
     def manifest(self) -> Manifest:
         return self.records.manifest
+
+    def settings(self, arm: str, condition: str) -> dict[str, Any]:
+        """The configuration of an arm's trials without what is not compared; empty where none can be read."""
+        own = [each.trial for each in self.manifest.cells if (each.arm, each.condition) == (arm, condition)]
+        ends = [read_config(self.runs_dir / "trials" / trial) for trial in dict.fromkeys((*own[:1], *own[-1:]))]
+        found = {key: value for key, value in ends[0].items() if key not in NOT_COMPARED} if ends else {}
+        # Trials draw their batches by their own seed if the first and the last one both do.
+        if "data_seed" in found and all(each.get("data_seed") == each.get("seed") for each in ends if each):
+            found["data_seed"] = TRIAL_SEED
+        task = found.get("task")
+        if isinstance(task, dict) and "batch_size" in task:  # what older trials were evaluated in
+            found["task"] = {**task, "eval_batch_size": task.get("eval_batch_size") or task["batch_size"]}
+        return found
 
 
 @dataclass(frozen=True)
@@ -75,15 +99,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class ArmPair:
-    """An arm that both studies have, in one condition.
-
-    `alike`: both studies set the same overrides, and there are no `setting_differences`.
-    """
+    """An arm that both studies have, in one condition; `otherwise`: how it was set, beyond what all arms share."""
 
     arm: str
     condition: str
-    alike: bool
-    differences: tuple[SettingDifference, ...]
+    otherwise: Settings
     metrics: Mapping[str, tuple[Summary, Summary, Difference]]
 
     @property
@@ -109,7 +129,7 @@ class ClaimPair:
 
 @dataclass(frozen=True)
 class Versus:
-    """The comparison of two studies; `config`: the settings in which their baselines differ, with both values."""
+    """The comparison of two studies; `config`: the settings in which their baselines differ."""
 
     a: JudgedStudy
     b: JudgedStudy
@@ -118,7 +138,7 @@ class Versus:
     pairs: tuple[ArmPair, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    config: Mapping[str, tuple[Any, Any]]
+    config: Settings
     warnings: tuple[str, ...]
 
 
@@ -128,37 +148,51 @@ def judge_study(label: str, study_dir: Path, runs_dir: Path) -> JudgedStudy:
     claims = claims_of(records.manifest)
     records = record_looks(study_dir, runs_dir, claims, records)
     rows = {(row.arm, at): row for at, data in figure_data(records, claims).items() for row in data.rows}
-    return JudgedStudy(label, records, grid_verdicts(claims, judge_all(claims, records)), rows)
+    return JudgedStudy(label, runs_dir, records, grid_verdicts(claims, judge_all(claims, records)), rows)
 
 
-def compare(a: JudgedStudy, b: JudgedStudy, config: Mapping[str, tuple[Any, Any]]) -> Versus:
-    """The whole comparison of two studies; `config` as in `Versus`."""
+def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
+    """The whole comparison of two studies."""
     metrics = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
-    apart = {at: setting_differences(a.manifest, b.manifest, at) for at in a.rows if at in b.rows}
-    settings = [*config, *_overrides_apart(a, b), *(each.key for found in apart.values() for each in found)]
-    measured = [key for key in dict.fromkeys(settings) if key.startswith(MEASURED_ON)]
+    shared = [at for at in a.rows if at in b.rows]
+    apart = {at: _set_otherwise(a, b, *at) for at in shared}
+    config = apart.get((a.manifest.baseline, shared[0][1]), {}) if shared else {}
+    apart = {at: {key: pair for key, pair in of.items() if config.get(key) != pair} for at, of in apart.items()}
+    keys = dict.fromkeys(key for of in (config, *apart.values()) for key in of)
+    measured = [key for key in keys if key.startswith(MEASURED_ON)]
     together = join_cells(a.records, b.records, bool(measured))
     pairs = []
-    for at, found in apart.items():
+    for at, otherwise in apart.items():
         compared = {
             m: (a.rows[at].summaries[m], b.rows[at].summaries[m], paired_difference(together, *at, m)) for m in metrics
         }
-        alike = a.manifest.arms[at[0]] == b.manifest.arms[at[0]] and not found
-        pairs.append(ArmPair(*at, alike, found, compared))
+        pairs.append(ArmPair(*at, otherwise, compared))
     only_a, only_b = (
         tuple(arm_name(*at) for at in one.rows if at not in other.rows) for one, other in ((a, b), (b, a))
     )
-    warnings = _warnings(together, a, b, measured)
-    warnings += [difference_warning(at, found) for at, found in apart.items() if found]
+    warnings = [*_warnings(together, a, b, measured), *(_otherwise(*at, of) for at, of in apart.items() if of)]
     return Versus(a, b, metrics, _claim_pairs(a, b), tuple(pairs), only_a, only_b, config, tuple(warnings))
 
 
-def _overrides_apart(a: JudgedStudy, b: JudgedStudy) -> list[str]:
-    """The keys that an arm sets in one study, and not, or otherwise, in the other; a group of the task as `task.`."""
-    arms, others = a.manifest.arms, b.manifest.arms
-    apart = [text for arm in arms if arm in others for text in sorted(set(arms[arm]) ^ set(others[arm]))]
-    keys = [text.lstrip("+").partition("=")[0].replace("/", ".") for text in apart]
-    return [f"{key}." if key == "task" else key for key in keys]
+def _set_otherwise(a: JudgedStudy, b: JudgedStudy, arm: str, condition: str) -> Settings:
+    """The settings of an arm that differ between two studies: by its overrides where trials left no configuration."""
+    here, there = (one.settings(arm, condition) for one in (a, b))
+    if here and there:
+        return differences(here, there)
+    given = [list(one.manifest.arms[arm]) for one in (a, b)]
+    return {"overrides": (given[0], given[1])} if given[0] != given[1] else {}
+
+
+def setting_text(value: Any) -> str:
+    """The value of a setting as text."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _otherwise(arm: str, condition: str, settings: Settings) -> str:
+    """How an arm was set otherwise, as a sentence."""
+    named = [f"{key} {setting_text(one)} against {setting_text(other)}" for key, (one, other) in settings.items()]
+    more = f"; and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
+    return f"{arm_name(arm, condition)} was set otherwise: {'; '.join(named[:MAX_NAMED])}{more}."
 
 
 def _claim_pairs(a: JudgedStudy, b: JudgedStudy) -> tuple[ClaimPair, ...]:
@@ -194,9 +228,6 @@ def _warnings(together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: 
         lost = [arm_name(*at) for at, row in one.rows.items() if row.counts.get("diverged")]
         if lost:
             found.append(f"In {one.label}, trials of {', '.join(lost)} diverged: what is over the others flatters.")
-    other = [arm for arm in a.manifest.arms if arm in b.manifest.arms and a.manifest.arms[arm] != b.manifest.arms[arm]]
-    if other:
-        found.append(f"Of the same name, but set otherwise: {', '.join(other)}.")
     return found
 
 

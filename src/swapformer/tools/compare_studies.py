@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,9 @@ from swapformer.report.page import wording
 from swapformer.report.page.tables import arrow
 from swapformer.report.page.to_json import finite
 from swapformer.report.statistics.arm_summary import Summary
-from swapformer.report.versus import Difference, Versus, compare, judge_study
-from swapformer.results.config import differences, read_config
-from swapformer.results.manifest import Manifest, manifest_path, place_of
+from swapformer.report.versus import Difference, Versus, compare, judge_study, setting_text
+from swapformer.results.manifest import manifest_path, place_of
 from swapformer.tools.command_line import store_of, study_folder
-
-NOT_COMPARED = ("runs_dir", "logger", "seed")
-"""Keys of a config that say where a trial is stored and shown, or name its seed, not what it is."""
-TRIAL_SEED = "the seed"
-"""The value of `data_seed` where it is not set: each trial draws its batches by its own seed."""
 
 
 def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
@@ -38,7 +31,7 @@ def run(names: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     if labels[0] == labels[1]:  # of two stores
         labels = tuple(map(str, folders))
     a, b = (judge_study(*each) for each in zip(labels, folders, stores, strict=True))
-    found = compare(a, b, differences(_config(a.manifest, folders[0]), _config(b.manifest, folders[1])))
+    found = compare(a, b)
     if as_json:
         print(json.dumps(versus_dict(found), indent=1))
     else:
@@ -51,20 +44,6 @@ def _folder(name: str, overrides: Sequence[str]) -> Path:
     if manifest_path(path).is_file():
         return path.resolve()
     return study_folder(store_of(overrides), name)
-
-
-def _config(manifest: Manifest, folder: Path) -> dict[str, object]:
-    """The baseline's settings without those that are not compared."""
-    config = {key: value for key, value in manifest.shared_config.items() if key not in NOT_COMPARED}
-    trials = [cell.trial for cell in manifest.cells if cell.arm == manifest.baseline]
-    last = read_config(place_of(folder)[0] / "trials" / trials[-1]) if trials else {}
-    # Trials draw their batches by their own seed if the baseline's first and last trial both do.
-    if "data_seed" in config and all(c.get("data_seed") == c.get("seed") for c in (manifest.shared_config, last)):
-        config["data_seed"] = TRIAL_SEED
-    task = config.get("task")
-    if isinstance(task, dict) and "batch_size" in task:  # what older trials were evaluated in
-        config["task"] = {**task, "eval_batch_size": task.get("eval_batch_size") or task["batch_size"]}
-    return config
 
 
 def versus_dict(found: Versus) -> dict[str, Any]:
@@ -83,8 +62,8 @@ def versus_dict(found: Versus) -> dict[str, Any]:
         "warnings": list(found.warnings),
         "claims": [{"text": each.text, "a": each.a, "b": each.b, "changed": each.changed, "reworded": each.reworded}
                    for each in found.claims],
-        "arms": [{"arm": pair.arm, "condition": pair.condition, "alike": pair.alike,
-                  "otherwise": [asdict(each) for each in pair.differences],
+        "arms": [{"arm": pair.arm, "condition": pair.condition,
+                  "otherwise": {key: list(values) for key, values in pair.otherwise.items()},
                   "metrics": {name: metric(*values) for name, values in pair.metrics.items()}} for pair in found.pairs],
         "only_a": list(found.only_a),
         "only_b": list(found.only_b),
@@ -124,11 +103,6 @@ def print_versus(found: Versus, console: Console) -> None:
         console.print("", settings)
     else:
         console.print(Text("\nthe baselines' settings are the same"))
-
-
-def setting_text(value: Any) -> str:
-    """The value of a setting as text."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _outcome(outcome: str | None) -> Text:
