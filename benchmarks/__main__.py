@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measurement import Figure, Ratio, Slope
+from benchmarks.measurement import Figure, Ratio, Slope, require_quiet_machine
 from benchmarks.reliability import DISTURBANCES
 from benchmarks.statistics import TABLES
 from swapformer.console import OneOf, at_least, guarded
 from swapformer.errors import suggest
-from swapformer.tools.cost.cost_pass import require_quiet_machine
 
 if TYPE_CHECKING:
     from benchmarks.statistics import Simulated

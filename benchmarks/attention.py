@@ -19,12 +19,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.measurement import Act, Ratio, Slope, alternating, compare, growth, timed
+from benchmarks.measurement import Act, Ratio, Slope, alternating, compare, growth, peak_memory, timed
 from swapformer.model.context import Context
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose
-from swapformer.tools.cost.step_timer import peak_memory
 from swapformer.training.assemble import build_plan
 
 HEADS, WIDTH = 4, 64

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measurement import Figure
+from benchmarks.measurement import Figure, peak_memory
 from swapformer.paths import conf_dir
 from swapformer.targets import make
 from swapformer.task.shards import Shards
 from swapformer.task.source import Files
 from swapformer.task.text import Text
 from swapformer.task.tokeniser import Numbers, Tokeniser
-from swapformer.tools.cost.step_timer import peak_memory
 from swapformer.yaml_reader import read_yaml
 
 _BATCHES = 2000

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
+import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import linear_regression, median
+
+from swapformer.errors import UsageError
 
 Act = Callable[[], object]
 """Some work, done once."""
@@ -140,3 +145,22 @@ class Figure:
     def line(self) -> str:
         """One line for people."""
         return f"{self.name}: {self.value:.3g} {self.unit}{_target_text(self.target, self.met)}"
+
+
+def peak_memory() -> float:
+    """The largest resident memory of this process so far, in megabytes; it never falls."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux's getrusage starts from the parent's peak
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes
+
+
+def require_quiet_machine(force: bool) -> None:
+    """Refuse to measure while other work runs: at a load of more than half a core for each core."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores / 2 and not force:
+        raise UsageError(
+            f"a benchmark needs a quiet machine, but the load of the last minute is {load:.1f} on {cores} cores; wait, "
+            "or measure all the same with --force."
+        )

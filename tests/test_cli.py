@@ -433,7 +433,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("export zz out --format gpt2 runs_dir=positions.yaml", "runs_dir must be a directory that can be written"),
         *(
             (f"{verb} runs_dir=elsewhere", "there is no store in")
-            for verb in ("trials", "trials compare a b", "trials prune", "status", "report pos", "cost pos")
+            for verb in ("trials", "trials compare a b", "trials prune", "status", "report pos")
         ),
         ("trials zz", "no trial 'zz'"),
         ("trials task=copy", "only runs_dir=…"),
@@ -463,7 +463,6 @@ def run(arguments: str) -> int:
             for option in ("--kills -1", "--kills 0", "--offsets 0", "--listed -5", "--reported 0", "--rounds -1")
         ),
         "benchmarks corpus --megabytes 0",
-        "cost pos --measure --steps 0",
         "cost task=copy --batch x",
     ],
 )

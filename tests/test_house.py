@@ -195,7 +195,7 @@ class TestImports:
 
 
 STORED = {
-    *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "costs.json", "config.yaml", "artifacts"),
+    *("record.json", "metrics.csv", "manifest.json", "heartbeat", "lock", "config.yaml", "artifacts"),
     "tokeniser.json",
 }
 """The files and folders of trials and studies whose names only the room results/ holds."""

@@ -20,7 +20,7 @@ TOOLS = {
     "dashboard": ("swapformer.tools.dashboard", "a W&B workspace of a study"),
     "check": ("swapformer.tools.check", "hold a part, also one of your own, to the laws"),
     "show": ("swapformer.tools.show", "draw a part to a file, or print items of a task"),
-    "cost": ("swapformer.tools.cost.command", "parameters, operations and bytes of a configuration"),
+    "cost": ("swapformer.tools.cost", "parameters, operations and bytes of a configuration, or of a study's arms"),
     "noise": ("swapformer.tools.noise", "how much a baseline varies, and what its seeds would see"),
     "judge": ("swapformer.tools.judge", "verdicts on results that were measured elsewhere"),
     "baseline": ("swapformer.tools.baseline", "what counting alone achieves on a text"),

@@ -44,7 +44,7 @@ def test_a_figure_says_what_was_asked_and_whether_it_was_met() -> None:
 def test_memory_that_a_process_adds_is_seen_though_the_one_that_started_it_has_more() -> None:
     held = np.ones(300 * 10**6, dtype=np.uint8)
     code = (
-        "import numpy as np\nfrom swapformer.tools.cost.step_timer import peak_memory\n"
+        "import numpy as np\nfrom benchmarks.measurement import peak_memory\n"
         "before = peak_memory()\nadded = np.ones(40 * 10**6, dtype=np.uint8)\n"
         "print(peak_memory() - before, added.sum())"
     )

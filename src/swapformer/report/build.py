@@ -42,7 +42,6 @@ from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict
 from swapformer.report.tuning import read_tuning
 from swapformer.results.arms import arm_name
 from swapformer.results.config import config_path
-from swapformer.results.costs import Costs, read_costs
 from swapformer.results.files import READ_ONLY, clear_temporaries, temporary_of
 from swapformer.results.items import npz
 from swapformer.results.lock import wait_for_lock
@@ -230,11 +229,8 @@ def build(
     manifest = records.manifest
     verdicts, path = judge_all(claims, records), look_path(claims, records)
     errors = tuple(look.error for look in path.looks) or (FIRST * ALPHA,)
-    problems = list(records.problems)
-    costs = read_costs(manifest, study_dir, runs_dir, problems)
-    records = replace(records, problems=tuple(problems))
     with svg.also_as([kind for kind in paper if kind != "latex"]) as drawn:
-        views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), costs, draw)
+        views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), draw)
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
     directory = study_dir / _FOLDER
     if not draw:
@@ -248,7 +244,7 @@ def build(
         HISTORY: history_csv(records),
     }
     items = npz(published_items(records))
-    page = study_page.render(records, views, overall, grid, warnings, costs, _folders(runs_dir, directory), errors)
+    page = study_page.render(records, views, overall, grid, warnings, _folders(runs_dir, directory), errors)
     unwritten = ""
     try:
         files = write(directory, {_PAGE: page, **public, **_drawn([*grid.figures, *_figures(views)])})
@@ -289,7 +285,7 @@ def rebuild(
     claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     with svg.also_as([kind for kind in paper if kind != "latex"]) as also:
-        views = condition_views(records, claims, verdicts, [], Costs(), draw)
+        views = condition_views(records, claims, verdicts, [], draw)
     figures = [*study_page.grid_section(views).figures, *_figures(views)] if draw else []
     drawn = _listed(manifest, figures, directory) if publish and draw else figures
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}
@@ -305,7 +301,7 @@ def rebuild(
     overall, warnings = grid_verdicts(claims, verdicts), [*remarks, *caveats(records, views)]
     if page is not None:
         grid = study_page.grid_section(views)
-        html = study_page.render(records, views, overall, grid, warnings, Costs(), lambda trial: None, errors)
+        html = study_page.render(records, views, overall, grid, warnings, lambda trial: None, errors)
         files += write(page.parent, {page.name: html}, clean=False)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors)
 

@@ -99,12 +99,12 @@ class _Place:
         what = f"{name} {self._damage(damages.place(target, name))}"
         command = self.chosen.choice([
             ["trials"], ["trials", trial], ["trials", "compare", *self.trials[:2]], ["trials", "prune"], ["status"],
-            ["status", template.NAME], ["report", template.NAME, "--json"], ["cost", template.NAME],
+            ["status", template.NAME], ["report", template.NAME, "--json"],
             ["sample", trial, "--prompt", "1", "--tokens", "2", "--runs-dir", "runs"],
             ["train", *template.SMALL, f"init_from={trial}", "seed=9"],
         ])  # fmt: skip
         with dry():
-            found = run(command, self.folder, reads=command[0] not in ("cost", "train"))
+            found = run(command, self.folder, reads=command[0] != "train")
         damages.DAMAGES["missing"](self.folder / "runs")
         shutil.copytree(self.whole / "runs", self.folder / "runs", symlinks=True)
         return f"{what}, then {' '.join(command)}", self._believed(found) if command[0] == "report" else found

@@ -65,7 +65,7 @@ LINES: Mapping[str, Sequence[Sequence[str]]] = {
         ["sample", "0123", "--prompt", "a", "--temperature", "nan"],
         ["export", "0123", "out", "--format", "gpt2"], ["export", "0123", "out", "--format", "nothing"],
         ["import", "nowhere", "x.safetensors"], ["import", "/dev/null", "x.safetensors"], ["cost", "nothing"],
-        ["cost", "--measure", "nothing"], ["show", "nothing"], ["check", "nothing"], ["check", "os.system"],
+        ["show", "nothing"], ["check", "nothing"], ["check", "os.system"],
         ["baseline", "--nothing"], ["status", "\x1b[31m"], ["study", "x" * 5000], ["study", "\0.yaml"],
         ["trials", "x" * 5000], ["list", "x" * 5000],
     ],

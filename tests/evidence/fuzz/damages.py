@@ -92,7 +92,7 @@ TRIAL_FILES = (
     *("artifacts", "artifacts/*.json", "."),
 )
 """What the folder of a trial holds (a pattern stands for its first file), and the folder itself."""
-STUDY_FILES = ("manifest.json", "costs.json", ".")
+STUDY_FILES = ("manifest.json", ".")
 
 WRONG_VALUES: tuple[Any, ...] = (None, True, -1, 10**400, "text", [], {}, [{}], float("nan"))
 """Values that fields may hold by accident; for each field some of them are of the wrong type."""

@@ -12,7 +12,6 @@ from report.store import Store
 from swapformer.report.build import Report, build
 from swapformer.report.figures import pareto, svg
 from swapformer.report.figures.pareto import ParetoRank, known_costs, pareto_plots, pareto_ranks
-from swapformer.results.costs import Measured
 
 #: Parameters, loss of the seeds: cheap and bad; dearer and better; dearer and worse for sure; dearer, worse on average.
 ARMS = {
@@ -65,20 +64,6 @@ def test_a_cost_that_all_share_is_not_drawn(tmp_path: Path) -> None:
     assert not [each for each in report.views[0].figures if each.name.startswith("pareto")]
 
 
-def test_a_time_is_no_cheaper_than_its_spread(tmp_path: Path) -> None:
-    """Better beyond doubt, and faster by median, but the ranges over rounds overlap: not beaten."""
-    data = built(tmp_path).views[0].data
-
-    def timed(*seconds: float) -> Measured:
-        return Measured(seconds, 1, 1, 1, None, 1, "", False)
-
-    apart = {"good": timed(1.0, 1.1), "beaten": timed(2.0, 2.1)}
-    mixed = {"good": timed(1.0, 2.05), "beaten": timed(2.0, 2.1)}
-    for times, standing in ((apart, "beaten"), (mixed, "open")):
-        (price,) = [each for each in known_costs(data, {}, times) if each.slug == "time"]
-        assert pareto_ranks(data, "val/loss", price) == {"good": "front", "beaten": standing}
-
-
 @pytest.mark.parametrize(("value", "text"), [(100.0, "100"), (300.0, "300")])
 def test_what_is_told_is_the_cost_and_the_tables_number(tmp_path: Path, value: float, text: str) -> None:
     report = built(tmp_path)
@@ -96,10 +81,10 @@ def test_what_is_told_is_the_cost_and_the_tables_number(tmp_path: Path, value: f
 def test_attended_pairs_are_a_price_where_arms_differ_in_them(tmp_path: Path) -> None:
     data = built(tmp_path).views[0].data
     pairs = dict.fromkeys(ARMS, 100.0) | {"good": 50.0}
-    assert [each.slug for each in known_costs(data, {}, {}, pairs)] == ["parameters", "pairs"]
-    assert [each.slug for each in known_costs(data, {}, {}, dict.fromkeys(ARMS, 100.0))] == ["parameters"]
+    assert [each.slug for each in known_costs(data, {}, pairs)] == ["parameters", "pairs"]
+    assert [each.slug for each in known_costs(data, {}, dict.fromkeys(ARMS, 100.0))] == ["parameters"]
     with svg.settings():
-        names = [each.name for each in pareto_plots(data, {}, {}, pairs) if each is not None]
+        names = [each.name for each in pareto_plots(data, {}, pairs) if each is not None]
     assert names == ["pareto_parameters_val_loss", "pareto_pairs_val_loss"]
 
 

@@ -21,16 +21,12 @@ from swapformer.report.statistics.arm_summary import ArmRow, Summary, plain_summ
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.report.tuning import Tuned
-from swapformer.results.costs import Costs, Measured
 from swapformer.results.moments import BY_LAYER, family_of, split_moment
 
 
 @dataclass(frozen=True)
 class View:
-    """One condition of a study as the report shows it.
-
-    `probed`: what probes measured beside the study's metrics. `timed`: the steps of its arms as `machine` timed them.
-    """
+    """One condition of a study as the report shows it; `probed`: what probes measured beside the study's metrics."""
 
     condition: str
     data: FigureData
@@ -38,8 +34,6 @@ class View:
     figures: tuple[ReportFigure, ...] = ()
     tuned: tuple[Tuned, ...] = ()
     probed: Mapping[str, Mapping[str, Summary]] = field(default_factory=dict)
-    timed: Mapping[str, Measured] = field(default_factory=dict)
-    machine: str = ""
 
     @property
     def rows(self) -> Sequence[ArmRow]:
@@ -52,7 +46,6 @@ def condition_views(
     claims: Sequence[Claim],
     verdicts: Mapping[str, Sequence[Verdict]],
     tuned: Sequence[Tuned],
-    costs: Costs,
     draw: bool = True,
 ) -> list[View]:
     """One view for each condition, with figures if asked; an arm is drawn in the same style in all of them."""
@@ -61,16 +54,15 @@ def condition_views(
         prefix = f"{svg.slug(condition)}_" if condition else ""
         here = tuple(each for each in tuned if each.condition == condition)
         with svg.settings(), shown_as(records.manifest.figures, prefix):
-            drawn = _figures(condition, data, here, costs) if draw else ()
+            drawn = _figures(condition, data, here) if draw else ()
             figures = _unique([figure for figure in drawn if figure is not None])
         named = tuple(replace(figure, name=prefix + figure.name) for figure in figures)
-        timed = costs.timed(condition)
         judged = tuple(verdicts[condition])
-        found.append(View(condition, data, judged, named, here, _summaries(data), timed, costs.machine))
+        found.append(View(condition, data, judged, named, here, _summaries(data)))
     return found
 
 
-def _figures(condition: str, data: FigureData, tuned: Sequence[Tuned], costs: Costs) -> Iterator[ReportFigure | None]:
+def _figures(condition: str, data: FigureData, tuned: Sequence[Tuned]) -> Iterator[ReportFigure | None]:
     """Every figure that a condition may get, in the order of the report; None where there is no data for one."""
     manifest = data.records.manifest
     flops = {each.arm: each.flops for each in manifest.fairness if each.condition == condition}
@@ -79,7 +71,7 @@ def _figures(condition: str, data: FigureData, tuned: Sequence[Tuned], costs: Co
         for each in manifest.fairness
         if each.condition == condition and each.pairs is not None
     }
-    yield from pareto_plots(data, flops, costs.timed(condition), pairs)
+    yield from pareto_plots(data, flops, pairs)
     families = length_families(manifest.metrics, list(dict.fromkeys(data.records.metrics["metric"])))
     yield from (length_curve(data, base, lengths) for base, lengths in families.items())
     single = [metric for metric in manifest.metrics if not family_of(metric)[1]]

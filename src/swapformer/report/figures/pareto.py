@@ -1,11 +1,11 @@
-"""Pareto plots: a metric against parameters, operations, pairs and measured time, and the arms that nothing beats."""
+"""Pareto plots: a metric against parameters, operations and pairs, and the arms that nothing beats."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from matplotlib.axes import Axes
@@ -19,47 +19,39 @@ from swapformer.report.figures.panels import draw_bar, draw_mark, draw_ring
 from swapformer.report.figures.style import PAPER, SOFT, Style
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.statistics.arm_summary import Summary
-from swapformer.results.costs import Measured
 
 ParetoRank = Literal["front", "open", "beaten"]
 
 
 @dataclass(frozen=True)
 class CostAxis:
-    """One kind of cost: the axis' name, and each arm's cost with its range (three equal numbers where it is exact)."""
+    """One kind of cost: the axis' name, and each arm's cost."""
 
     name: str
     slug: str
-    values: Mapping[str, tuple[float, float, float]]
+    values: Mapping[str, float]
 
 
 def known_costs(
-    data: FigureData,
-    flops: Mapping[str, float],
-    timed: Mapping[str, Measured],
-    pairs: Mapping[str, float] | None = None,
+    data: FigureData, flops: Mapping[str, float], pairs: Mapping[str, float] | None = None
 ) -> list[CostAxis]:
     """The kinds of cost that are known of at least two arms and not the same for all."""
-    found = [
-        CostAxis("parameters", "parameters", {row.arm: (row.parameters,) * 3 for row in data.rows}),
-        CostAxis("FLOP of a training, by analysis", "flops", {arm: (each,) * 3 for arm, each in flops.items()}),
-        CostAxis("attended pairs of a sequence", "pairs", {arm: (each,) * 3 for arm, each in (pairs or {}).items()}),
-        CostAxis(
-            "measured seconds of a step", "time",
-            {arm: (each.step, min(each.seconds), max(each.seconds)) for arm, each in timed.items()},
-        ),
-    ]  # fmt: skip
+    found = (
+        CostAxis("parameters", "parameters", {row.arm: row.parameters for row in data.rows}),
+        CostAxis("FLOP of a training, by analysis", "flops", flops),
+        CostAxis("attended pairs of a sequence", "pairs", pairs or {}),
+    )
     known = [
-        CostAxis(p.name, p.slug, {arm: ends for arm, ends in p.values.items() if math.isfinite(ends[0])}) for p in found
+        replace(each, values={arm: cost for arm, cost in each.values.items() if math.isfinite(cost)}) for each in found
     ]
-    return [cost for cost in known if len({ends[0] for ends in cost.values.values()}) > 1]
+    return [each for each in known if len(set(each.values.values())) > 1]
 
 
 def pareto_ranks(data: FigureData, metric: str, cost: CostAxis) -> dict[str, ParetoRank]:
     """Whether each arm is on the Pareto front. Only arms that lost no trial are compared, since survivors flatter.
 
-    `front`: no arm is as cheap and better on average, or cheaper and as good. `beaten`: one is no dearer beyond its
-    spread, and better beyond doubt (95 % t interval, uncorrected). `open`: beaten on average only.
+    `front`: no arm is as cheap and better on average, or cheaper and as good. `beaten`: one is no dearer, and better
+    beyond doubt (95 % t interval, uncorrected). `open`: beaten on average only.
     """
     summaries = data.summaries(metric)
     lost = {arm for arm in data.arms if data.evidence.lost(arm, metric).any()}
@@ -67,11 +59,10 @@ def pareto_ranks(data: FigureData, metric: str, cost: CostAxis) -> dict[str, Par
     sign = 1 if data.evidence.directions[metric] == "higher" else -1
     found: dict[str, ParetoRank] = {}
     for arm in arms:
-        worth = (-cost.values[arm][0], sign * summaries[arm].mean)
-        rivals = [(o, (-cost.values[o][0], sign * summaries[o].mean)) for o in arms if o != arm]
+        worth = (-cost.values[arm], sign * summaries[arm].mean)
+        rivals = [(o, (-cost.values[o], sign * summaries[o].mean)) for o in arms if o != arm]
         over = [o for o, other in rivals if other != worth and other[0] >= worth[0] and other[1] >= worth[1]]
-        sure = [o for o in over if cost.values[o][2] <= max(cost.values[arm][1], cost.values[o][0])]
-        beaten = any(_better(data, metric, rival, arm, sign) for rival in sure)
+        beaten = any(_better(data, metric, rival, arm, sign) for rival in over)
         found[arm] = "beaten" if beaten else "open" if over else "front"
     return found
 
@@ -83,14 +74,11 @@ def _better(data: FigureData, metric: str, rival: str, arm: str, sign: int) -> b
 
 
 def pareto_plots(
-    data: FigureData,
-    flops: Mapping[str, float],
-    timed: Mapping[str, Measured],
-    pairs: Mapping[str, float] | None = None,
+    data: FigureData, flops: Mapping[str, float], pairs: Mapping[str, float] | None = None
 ) -> list[ReportFigure | None]:
     """The study's first metric with a good direction against each of its costs. Call within `svg.settings`."""
     metric = next((name for name in data.records.manifest.metrics if name in data.evidence.directions), None)
-    return [] if metric is None else [_figure(data, metric, cost) for cost in known_costs(data, flops, timed, pairs)]
+    return [] if metric is None else [_figure(data, metric, cost) for cost in known_costs(data, flops, pairs)]
 
 
 def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | None:
@@ -103,22 +91,20 @@ def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | Non
     svg.label(axes, cost.name, data.label(metric))
     svg.legend(figure, {arm: data.styles[arm] for arm in found}, below, columns)
     tooltips = Tooltips(cost.name, "point")
-    front = sorted((cost.values[arm][0], summaries[arm].mean) for arm, rank in found.items() if rank == "front")
+    front = sorted((cost.values[arm], summaries[arm].mean) for arm, rank in found.items() if rank == "front")
     axes.plot([x for x, _ in front], [y for _, y in front], color=SOFT, linewidth=1, drawstyle="steps-post",
               linestyle=(0, (4, 2)), zorder=2)  # fmt: skip
     for arm, rank in found.items():
-        with _set_apart(axes, _points_apart(arm, {arm: cost.values[arm][0] for arm in found})):
+        with _set_apart(axes, _points_apart(arm, {arm: cost.values[arm] for arm in found})):
             _draw_arm(axes, data.styles[arm], cost.values[arm], summaries[arm], rank)
         text = f"{summaries[arm].full_text}, {_cost_text(cost, cost.values[arm])}"
-        tooltips.add(axes, arm, data.styles[arm], [cost.values[arm][0]], [summaries[arm].mean], [text])
-    _scale(axes, cost, [cost.values[arm] for arm in found])
+        tooltips.add(axes, arm, data.styles[arm], [cost.values[arm]], [summaries[arm].mean], [text])
+    _scale(axes, [cost.values[arm] for arm in found])
     caption = (
-        "Bars are 95 % t intervals over finished seeds"
-        + (", and the range over rounds of timing" if cost.slug == "time" else "")
-        + ". Ringed, joined by the line: no arm is as cheap and better. Hollow: an arm that costs no more is better "
-        "beyond doubt (95 % t interval)."
+        "Bars are 95 % t intervals over finished seeds. Ringed, joined by the line: no arm is as cheap and better. "
+        "Hollow: an arm that costs no more is better beyond doubt (95 % t interval)."
     )
-    if len({cost.values[arm][0] for arm in found}) < len(found):
+    if len({cost.values[arm] for arm in found}) < len(found):
         caption += " Arms that cost the same stand side by side."
     if lost := [arm for arm in data.arms if data.evidence.lost(arm, metric).any()]:
         caption += f" Left out, since trials diverged or have no finite value: {', '.join(lost)}."
@@ -145,19 +131,15 @@ def _set_apart(axes: Axes, points: float) -> Iterator[None]:
         line.set_transform(axes.transData + ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans))
 
 
-def _draw_arm(axes: Axes, style: Style, ends: tuple[float, float, float], summary: Summary, rank: ParetoRank) -> None:
-    x, low, high = ends
+def _draw_arm(axes: Axes, style: Style, x: float, summary: Summary, rank: ParetoRank) -> None:
     draw_bar(axes, [x, x], [summary.lower, summary.upper], style, 1.6)
-    if high > low:
-        draw_bar(axes, [low, high], [summary.mean] * 2, style, 1.6)
     draw_mark(axes, x, summary.mean, style, 7, edge=1.3, face=PAPER if rank == "beaten" else "")
     if rank == "front":
         draw_ring(axes, x, summary.mean, style, 13, 1.2)
 
 
-def _scale(axes: Axes, cost: CostAxis, values: Sequence[tuple[float, float, float]]) -> None:
-    edges = [edge for ends in values for edge in ends]
-    low, high = min(edges), max(edges)
+def _scale(axes: Axes, costs: Sequence[float]) -> None:
+    low, high = min(costs), max(costs)
     if low > 0 and high / low >= 8:
         axes.set_xscale("log")
         axes.set_xlim(low / (high / low) ** 0.08, high * (high / low) ** 0.08)
@@ -171,16 +153,8 @@ def _scale(axes: Axes, cost: CostAxis, values: Sequence[tuple[float, float, floa
         axes.set_xlim(low - pad, high + pad)
         axes.xaxis.set_major_locator(MaxNLocator(5))
     digits = number_format.digits_for(low, high)
-    text = number_format.seconds if cost.slug == "time" else number_format.scaled
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value, digits)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number_format.scaled(value, digits)))
 
 
-def _cost_text(cost: CostAxis, ends: tuple[float, float, float]) -> str:
-    if cost.slug == "time":
-        middle, low, high = map(number_format.seconds, ends)
-        return f"{middle} a step ({low} to {high})"
-    if cost.slug == "parameters":
-        return f"{number_format.large(ends[0])} parameters"
-    if cost.slug == "pairs":
-        return f"{number_format.large(ends[0])} pairs"
-    return f"{number_format.scaled(ends[0])}FLOP"
+def _cost_text(cost: CostAxis, value: float) -> str:
+    return f"{number_format.scaled(value)}FLOP" if cost.slug == "flops" else f"{number_format.large(value)} {cost.slug}"

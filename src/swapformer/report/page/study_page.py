@@ -26,7 +26,6 @@ from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 from swapformer.results.arms import UNITS_IN_FULL
 from swapformer.results.config import command_of
-from swapformer.results.costs import Costs
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ def render(
     claims: Sequence[GridVerdict],
     grid: GridSection,
     caveats: Sequence[str],
-    costs: Costs,
     folders: Callable[[str], str | None] = lambda trial: None,
     errors: Sequence[float] = (),
 ) -> str:
@@ -77,7 +75,6 @@ def render(
         "records": records,
         "views": views,
         "grid": grid,
-        "costs": costs,
         "family": sum(not claim.claim.exact for claim in claims for _ in claim.verdicts),
         "cards": [verdict_card(claim, views) for claim in claims],
         "sure": wording.error_text(errors, sum(not each.claim.exact for view in views for each in view.verdicts)),

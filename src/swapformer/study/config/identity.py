@@ -132,7 +132,7 @@ def _gathers_low(trainer: Config) -> bool:
 
 @lru_cache
 def _hardware(accelerator: str) -> str:
-    return str(hardware(accelerator)["name"])
+    return hardware(accelerator)
 
 
 def _hashed(node: Any, key: str = "") -> Any:

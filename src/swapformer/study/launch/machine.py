@@ -7,8 +7,6 @@ kernel gives it back when a process ends, however it ends. It reaches the trials
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import logging
 import os
 import platform
@@ -16,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from swapformer.errors import UsageError
 
@@ -118,22 +115,11 @@ def _lock(descriptor: int, kind: int, waiting: str | None) -> None:
         fcntl.flock(descriptor, kind)
 
 
-def hardware(accelerator: str) -> dict[str, Any]:
-    """The facts that times depend on, other than the trial: processor, cores, memory, used devices, and torch.
-
-    `name` says it in words, `key` is 12 hexadecimal digits of it.
-    """
-    found: dict[str, Any] = {
-        "processor": processor(),
-        "cores": cores(),
-        "memory_gib": round((memory_bytes() or 0) / 2**30),
-        "devices": [] if accelerator == "cpu" else _devices(),
-        "torch": version("torch"),
-    }
-    words = [*found["devices"], found["processor"], f"{found['cores']} core{'' if found['cores'] == 1 else 's'}"]
-    words += [f"{found['memory_gib']} GiB", f"torch {found['torch']}"]
-    key = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:12]
-    return {**found, "name": " · ".join(words), "key": key}
+def hardware(accelerator: str) -> str:
+    """The facts that times depend on, other than the trial, in words: used devices, processor, cores, memory, torch."""
+    words = [*([] if accelerator == "cpu" else _devices()), processor(), f"{cores()} core{'' if cores() == 1 else 's'}"]
+    memory = round((memory_bytes() or 0) / 2**30)
+    return " · ".join([*words, f"{memory} GiB", f"torch {version('torch')}"])
 
 
 def cores() -> int:

@@ -98,7 +98,7 @@ def _fit_or_measure(config: Config, folder: Path) -> Outcome:
 def require_as_named(trial: Trial) -> None:
     """Raise UsageError for a trial of times on another machine, or whose own parts have changed since it was named."""
     named = trial.environment.get("hardware")
-    if named is not None and named != (here := hardware(trial.config["trainer"]["accelerator"])["name"]):
+    if named is not None and named != (here := hardware(trial.config["trainer"]["accelerator"])):
         raise UsageError(
             f"times are of one machine, but this is {here} and the trial was named on {named}; start it here"
         )

@@ -17,7 +17,7 @@ from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.cost import measure
-from swapformer.tools.cost.command import main
+from swapformer.tools.cost import main
 from swapformer.training.assemble import build_model, count_parameters
 
 GPT = ["task=copy", "model.num_layers=3", "model.d_model=64", "model.num_heads=4", "model.max_len=64"]
@@ -229,11 +229,13 @@ def test_a_study_is_counted_before_it_was_run(tmp_path: Path, capsys: pytest.Cap
         f"overrides: [{', '.join(GPT)}]\n"
     )
     assert main([str(study), "--json", f"runs_dir={tmp_path / 'runs'}"]) == 0
-    told = {arm["arm"]: arm["counted"]["flops"] for arm in json.loads(capsys.readouterr().out)["arms"]}
+    told = {arm["arm"]: arm["flops"] for arm in json.loads(capsys.readouterr().out)["arms"]}
     config = compose(GPT)
     rows, length = task_of(config).train_batch(0, 0).inputs.shape
     more = 3 * 2 * (8 * 64**2) * 3 * rows * length
     assert told["wide"] - told["narrow"] == more, "two matrices of 4·D² more in 3 layers, forward and twice that back"
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(UsageError, match="nothing was run there"):
-        main([str(study), "--measure", f"runs_dir={tmp_path / 'runs'}"])
+    assert main([str(study)]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "narrow"
+    with pytest.raises(UsageError, match="--batch does nothing here"):
+        main([str(study), "--batch", "2"])

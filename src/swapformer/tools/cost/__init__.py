@@ -1,1 +1,0 @@
-"""`swapformer cost`: counts the costs of a configuration, and measures those of a study's arms."""
