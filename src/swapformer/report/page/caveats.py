@@ -271,28 +271,16 @@ def _fairness(records: Records) -> list[str]:
         for each in chosen
         if each.diverged
     ]
-    if len(lost) == 1:
-        found.append(
-            f"{lost[0][0]}: every setting that was tried diverged; {lost[0][1]} is only the first; put other values "
-            "into `tune`."
-        )
-    elif lost:
+    if lost:
         firsts = "; ".join(f"{arm} ({setting})" for arm, setting in lost)
         found.append(
-            f"Every setting that was tried diverged in {len(lost)} arms, which have only the first one: {firsts}; put "
-            "other values into `tune`."
+            f"Every setting that was tried diverged, so the first was taken: {firsts}; put others into `tune`."
         )
     at_edges: dict[str, list[str]] = {}
     for each in chosen:
         for key in each.edges:
             at_edges.setdefault(f"{key}={each.values[key]}", []).append(arm_name(each.arm, each.condition))
-    if len(at_edges) == 1:
-        setting, arms = next(iter(at_edges.items()))
-        found.append(
-            f"{number_format.listed(arms)}: the chosen {setting} lies at the edge of what was tried, so a better "
-            "one may lie beyond; widen the grid of `tune`."
-        )
-    elif at_edges:
+    if at_edges:
         settings = "; ".join(f"{setting} of {number_format.listed(arms)}" for setting, arms in at_edges.items())
         found.append(
             f"Chosen settings lie at the edge of what was tried, so better ones may lie beyond: {settings}; widen the "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ from swapformer.results.manifest import Manifest
 from swapformer.results.moments import split_moment
 from swapformer.results.record import DIVERGED, FINISHED
 
-T = TypeVar("T")
+_OF_SEEDS = ("values", "finished", "diverged", "classes", "losses", "unreached")
+"""What evidence has for each seed."""
 NOT_JUDGED = "not judged: "
 """How the note on a claim begins whose baseline has not beaten what it must."""
 LONGEST = 240
@@ -102,16 +103,10 @@ class Evidence:
     def restrict(self, seeds: Collection[int]) -> Evidence:
         """The evidence from these seeds only."""
         kept = np.isin(np.array(self.seeds, dtype=int), list(seeds))
-        return replace(
-            self,
-            seeds=tuple(seed for seed in self.seeds if seed in seeds),
-            values={key: row[kept] for key, row in self.values.items()},
-            finished={arm: row[kept] for arm, row in self.finished.items()},
-            diverged={arm: row[kept] for arm, row in self.diverged.items()},
-            classes={arm: row[kept] for arm, row in self.classes.items()},
-            losses={arm: row[kept] for arm, row in self.losses.items()},
-            unreached={key: row[kept] for key, row in self.unreached.items()},
-        )
+        rows: dict[str, Any] = {
+            name: {key: row[kept] for key, row in getattr(self, name).items()} for name in _OF_SEEDS
+        }
+        return replace(self, seeds=tuple(seed for seed in self.seeds if seed in seeds), **rows)
 
     def finite_values(self, arm: str, metric: str) -> FloatArray:
         """The finished values of an arm, in the order of the seeds."""
@@ -288,16 +283,15 @@ class Evidence:
 def gather(records: Records) -> Evidence:
     """The evidence that the records of a study hold."""
     arms, ranges = records.manifest.possible, records.manifest.ranges
+    seeds = tuple(sorted({int(seed) for seed in records.cells["seed"]} | set(records.manifest.seeds)))
+    index_of = {seed: index for index, seed in enumerate(seeds)}
+    values = {(arm, metric): np.full(len(seeds), math.nan) for _, arm, metric in sorted(records.infinite)}
     for arm, seed, metric, value in records.metrics[["arm", "seed", "metric", "value"]].itertuples(index=False):
         if metric in ranges and not ranges[metric][0] <= value <= ranges[metric][1]:
             raise UsageError(
                 f"`ranges` says that {metric} lies from {ranges[metric][0]:g} to {ranges[metric][1]:g}, but {arm} has "
                 f"{value:g} with seed {seed}; correct it"
             )
-    seeds = tuple(sorted({int(seed) for seed in records.cells["seed"]} | set(records.manifest.seeds)))
-    index_of = {seed: index for index, seed in enumerate(seeds)}
-    values = {(arm, metric): np.full(len(seeds), math.nan) for _, arm, metric in sorted(records.infinite)}
-    for arm, seed, metric, value in records.metrics[["arm", "seed", "metric", "value"]].itertuples(index=False):
         values.setdefault((arm, metric), np.full(len(seeds), math.nan))[index_of[seed]] = value
     finished, diverged = ({arm: np.zeros(len(seeds), dtype=bool) for arm in arms} for _ in range(2))
     classes = {arm: np.full(len(seeds), "", dtype=object) for arm in arms}
@@ -368,28 +362,25 @@ def _operations(records: Records) -> dict[str, float]:
 
 
 def join(by_condition: Mapping[str, Evidence]) -> Evidence:
-    """The evidence of all conditions at once; an arm is named with its condition."""
+    """The evidence of all conditions at once; an arm is named with its condition.
 
-    def named(of: Callable[[Evidence], Mapping[str, T]]) -> dict[str, T]:
-        return {arm_name(arm, where): row for where, each in by_condition.items() for arm, row in of(each).items()}
+    What arms changed, their losses and what they were evaluated on are left out: they are compared within conditions.
+    """
 
-    first = next(iter(by_condition.values()))
-    return Evidence(
-        tuple(arm_name(arm, where) for where, each in by_condition.items() for arm in each.arms),
-        first.seeds,
-        {(arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.values.items()},
-        named(lambda each: each.finished),
-        named(lambda each: each.diverged),
-        {metric: way for each in by_condition.values() for metric, way in each.directions.items()},
-        named(lambda each: each.classes),
-        censored=first.censored,
-        unreached={
-            (arm_name(arm, at), m): row for at, each in by_condition.items() for (arm, m), row in each.unreached.items()
-        },
-        operations=named(lambda each: each.operations),
-        absent=named(lambda each: each.absent),
-        items=named(lambda each: each.items),
-        generated=first.generated,
-        ranges=first.ranges,
+    def named(name: str) -> dict[Any, Any]:
+        """One field of every condition, whose keys are an arm, or an arm and a metric."""
+        return {
+            (arm_name(key[0], at), *key[1:]) if isinstance(key, tuple) else arm_name(key, at): value
+            for at, each in by_condition.items()
+            for key, value in getattr(each, name).items()
+        }
+
+    rows: dict[str, Any] = {name: named(name) for name in (*_OF_SEEDS, "operations", "absent", "items")}
+    return replace(
+        next(iter(by_condition.values())),
+        arms=tuple(arm_name(arm, at) for at, each in by_condition.items() for arm in each.arms),
+        directions={metric: way for each in by_condition.values() for metric, way in each.directions.items()},
+        changes={}, evaluated={},
         unbeaten=tuple(dict.fromkeys(line for each in by_condition.values() for line in each.unbeaten)),
-    )
+        **{**rows, "losses": {}},
+    )  # fmt: skip
