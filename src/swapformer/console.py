@@ -131,7 +131,7 @@ class _Printable:
 
 @contextmanager
 def printable_output() -> Iterator[None]:
-    """What is printed within has its control characters escaped: names come from files that others may have written."""
+    """Escape control characters in what is printed within: names come from files that others may have written."""
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w") as nowhere:
         there = [nowhere if stream is None else stream for stream in before]  # None: closed by the shell

@@ -253,7 +253,7 @@ def _imports(module: str, path: Path) -> Iterator[str]:
 
 
 def _within(name: str, packages: Sequence[str]) -> bool:
-    """Whether a dotted name is one of `packages` or lies in one, and runs nothing by a double underscore."""
+    """Whether a dotted name is one of `packages` or is inside one, and runs nothing by a double underscore."""
     plain = all(word.isidentifier() and not word.startswith("__") for word in name.split("."))
     return plain and any(name == package or name.startswith(f"{package}.") for package in packages)
 

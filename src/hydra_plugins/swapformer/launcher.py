@@ -36,7 +36,7 @@ class TrialLauncher(Launcher):
         self.best = (math.inf, "")
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Hydra's hook: keeps where Hydra was told to look for options."""
+        """Hydra's hook: keeps the places where Hydra looks for options."""
         from swapformer.study.config.overrides import search_path
 
         self.search_path = search_path(config.hydra.overrides.hydra)
@@ -68,7 +68,7 @@ class TrialLauncher(Launcher):
         return returns
 
     def _tell(self, trial: str, chosen: Sequence[str], job: JobReturn) -> None:
-        """Print what a job came to, which the sweeper may not do."""
+        """Print the result of a job, since the sweeper may not do so."""
         what = " ".join(chosen) or "as given"
         if job.status == JobStatus.FAILED:
             print(f"{what}: {job._return_value}", flush=True)

@@ -1,6 +1,6 @@
 # A shell around swapformer.study. Hydra executes this module while it looks for plugins, twice if it was imported
 # before: nothing heavy at the top, and no `from __future__ import annotations`, which breaks dataclasses here.
-"""Hydra sweeper `swapformer`: a study's arms × seeds, or a plain sweep, which is recorded as a study of its own."""
+"""Hydra sweeper `swapformer`: a study's arms × seeds, or a plain sweep, which is recorded as a separate study."""
 
 from collections.abc import Sequence
 from itertools import product

@@ -76,7 +76,7 @@ def _weights(part: Any) -> list[Tensor]:
 
 
 def beyond_max_len(subject: Subject) -> None:
-    """Sequences longer than `model.max_len` work, or are refused by a ValueError that says so."""
+    """Sequences longer than `model.max_len` work, or are refused by a ValueError that names the length."""
     short = subject.with_model(max_len=LENGTH // 2)
     limits = [position.limit for position in short.positions if position.limit is not None]
     try:

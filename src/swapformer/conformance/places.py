@@ -41,7 +41,7 @@ def places_hold(subject: Subject) -> str | None:
 
 
 def _has_axes(name: str, value: Tensor, site: Site, sizes: Mapping[str, int], length: int) -> None:
-    """Require the axes that a place states; letters whose size nobody knows here stand for any."""
+    """Require the axes that a place states; letters of unknown size match any size."""
     letters, keys = site.axes.split(), LENGTH // 2 if ".cross_attn." in name else length
     known = {**sizes, "T": length, "Q": length, "K": keys}
     fits = len(letters) == value.dim() and all(

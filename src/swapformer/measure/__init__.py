@@ -1,4 +1,4 @@
-"""Measurements: what a model costs or holds, found without training it, as a trial of its own."""
+"""Measurements: what a model costs or holds, found by a separate trial without training."""
 
 from __future__ import annotations
 

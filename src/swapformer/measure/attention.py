@@ -112,7 +112,7 @@ class _Layer:
         self.context = self._fresh_context()
 
     def _fresh_context(self) -> Context:
-        """A context whose masks and biases have not been made yet."""
+        """A context before its masks and biases are made."""
         return Context(self.tokens, self.tokens, self.x.dtype)
 
     def forward(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The clock of measurements, the bytes that computations hold, and the work of others beside them."""
+"""The clock of measurements, the bytes that computations hold, and the work of other processes meanwhile."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def reachable(begin: Iterable[Definition], rooms: Collection[str] = ROOMS) -> Co
 
 
 def statements(tree: ast.AST) -> int:
-    """The number of statements of Python's grammar in a tree, those within others too; strings alone are none."""
+    """The number of statements of Python's grammar in a tree, nested ones too; a bare string is not counted."""
     return sum(isinstance(node, ast.stmt) and not _is_text(node) for node in ast.walk(tree))
 
 

@@ -84,7 +84,7 @@ class DecodeCost(Measurement):
 
 
 class _Generation:
-    """A model that reads a context of one length and goes on token by token."""
+    """A model that reads a context of one length, then continues token by token."""
 
     def __init__(self, subject: MeasuredModel, rows: int, length: int) -> None:
         self.model, self.clock, self.device, self.length = subject.model, subject.clock, subject.device, length

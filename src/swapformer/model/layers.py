@@ -121,7 +121,7 @@ def origin_of(name: str, parameter: nn.Parameter) -> Origin:
 
 
 def roles_of_leaf(model: nn.Module, name: str) -> Iterator[Role]:
-    """The role of the matrix beside which a parameter stands in its leaf: a bias belongs to it."""
+    """The role of the matrix in a parameter's leaf: a bias belongs to that matrix."""
     weight = getattr(model.get_submodule(name.rpartition(".")[0]), "weight", None)
     if isinstance(weight, nn.Parameter) and (role := origin_of(name, weight).role).is_matrix:
         yield role

@@ -64,7 +64,7 @@ class Tapped(Declared, nn.Module):
         return any(watcher.replaces for place in places for watcher in watchers.get(place, ()))
 
     def tap(self, place: str, value: Tensor) -> Tensor:
-        """The value that the computation goes on with: `value`, or what those who watch the place put for it."""
+        """The value that the computation continues with: `value`, or what a watcher of the place put in its stead."""
         if self._watchers is None:
             return value
         for watcher in self._watchers.get(place, ()):

@@ -141,7 +141,7 @@ class FactKnowledge(Probe):
         return metrics | shared_units(own_NS[known], known, facts.task)
 
     def _own_units(self, facts: Facts, sites: list[str]) -> tuple[Tensor, list[int]]:
-        """For each fact the numbers of its own units among those of all layers, [N, S], and the units of each layer."""
+        """For each fact the numbers of its units among those of all layers, [N, S], and the units of each layer."""
         found = attributions(facts.model, facts.inputs[0], facts.answers, sites, self.path)
         every = torch.cat([found[site] for site in sites], dim=1)
         return every.topk(min(self.units, every.shape[1])).indices, [found[site].shape[1] for site in sites]

@@ -80,7 +80,7 @@ class Generation(Probe):
 
 
 def _spans(targets: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Where the answer of each row begins and how many symbols it has, [B] each; whether each is in one piece."""
+    """The start of each row's answer and its number of symbols, [B] each; whether each is in one piece."""
     there = target_mask(targets)
     sizes, first = there.sum(1), there.long().argmax(1)
     position = torch.arange(there.shape[1])

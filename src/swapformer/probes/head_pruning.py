@@ -1,4 +1,4 @@
-"""Probe of head pruning: what each head costs alone, what heads cost together, and how many can be left out."""
+"""Probe of head pruning: the cost of each single head, of heads together, and how many can be left out."""
 
 from __future__ import annotations
 

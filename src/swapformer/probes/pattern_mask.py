@@ -85,7 +85,7 @@ def _patterns(model: Topology) -> list[Pattern]:
 
 
 def _masks(batch: Batch, patterns: Sequence[Pattern]) -> tuple[Tensor, list[Tensor]]:
-    """Where a query asks, bool [B, 1, T, 1], and which keys each pattern allows, bool [B, 1|H, T, T]."""
+    """The positions of queries, bool [B, 1, T, 1], and the keys that each pattern allows, bool [B, 1|H, T, T]."""
     tokens = tokens_of(batch)
     rows, size = batch.inputs.shape[:2]
     context = Context(tokens, tokens)

@@ -99,7 +99,7 @@ class Spec:
     must_beat: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a name that is none of a folder in `runs_dir/studies`, or in an exercise's there."""
+        """Raise UsageError for a name that no folder can have in `runs_dir/studies`, or in an exercise's there."""
         exercise, _, part = self.name.rpartition("/")
         if "/" in exercise or not all(map(_is_folder_name, [exercise, part] if exercise else [self.name])):
             raise UsageError(
@@ -114,7 +114,7 @@ class Spec:
 
     @property
     def roles(self) -> dict[str, Collection[str]]:
-        """Role → the keys that the study itself sets in it, beside what its arms set."""
+        """Role → the keys that the study itself sets in it, not its arms."""
         return {
             "tune": self.tune.values if self.tune else (),
             "match": self.match.keys if self.match else (),

@@ -58,7 +58,7 @@ class TrialTimes:
 
     @cached_property
     def _pace(self) -> float:
-        """Seconds for an operation of training; nan where nothing says so."""
+        """Seconds for an operation of training; nan where it is not known."""
         paces = [
             seconds / operations
             for each in self._plan.one_each

@@ -230,5 +230,5 @@ class Task(Declared, ABC):
         return [ids[part] for part in parts]
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text that token ids stand for."""
+        """The text of token ids."""
         return self.separator.join(self.tokens[operator.index(index)] for index in ids)

@@ -113,7 +113,7 @@ def _link_names(text: str, definition: NDArray[np.int32], calls: Sequence[_Call]
 
 
 def _lasting(changes: Sequence[tuple[int, ...]], end: int) -> list[NDArray[np.int32]]:
-    """What changes, each from its first number on until the next, at every place before `end`."""
+    """The value at every place before `end`: each holds from its first place until the next begins."""
     at, *values = np.array(changes, dtype=np.int32).T
     lasting = np.diff(at.clip(max=end), append=end)
     return [np.repeat(each, lasting) for each in values]
@@ -244,7 +244,7 @@ class _Reader:
         self._note(at)
 
     def _define(self, at: int, statement: _Statement) -> None:
-        """Give a statement a scope of its own, unless its decorators did."""
+        """Open a new scope for a statement, unless its decorators did."""
         if not statement.decorated:
             self._scopes += 1
             statement.scope = self._scopes

@@ -116,7 +116,7 @@ def token_roles(parsed: ParsedSource) -> list[RoleSpan]:
 
 
 def _names(parsed: ParsedSource) -> Iterator[tuple[int, str]]:
-    """Where names stand that the syntax tree knows a role of."""
+    """The places of names whose role the syntax tree knows."""
     waiting: list[ast.AST] = [parsed.tree]
     called: set[ast.AST] = set()
     while waiting:

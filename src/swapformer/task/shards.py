@@ -161,7 +161,7 @@ class _Joined:
         return found
 
     def documents(self, end: int | None, split: Split) -> NDArray[np.int64]:
-        """Where documents begin, and where the last one ends. UsageError: no document ends in training."""
+        """The starts of documents, and the end of the last one. UsageError: no document ends in training."""
         if end is None:
             return self._starts
         for part in self.parts:

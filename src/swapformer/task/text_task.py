@@ -70,7 +70,7 @@ class TokenisedTask(PassesSettings, Task):
         return ids
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text that token ids stand for; bytes that are no UTF-8 show as U+FFFD."""
+        """The text of token ids; bytes that are not UTF-8 show as U+FFFD."""
         return self.tokeniser.read(ids)
 
 

@@ -62,7 +62,7 @@ def value_metrics(size: int) -> MetricCollection:
 
 
 def forecast_metrics(size: int, season: int | None) -> MetricCollection:
-    """All VALUE_MEASURES of forecasts of `size` values beside the `baselines`."""
+    """All VALUE_MEASURES of forecasts of `size` values, compared with the `baselines`."""
     lags = {1} if season is None else {1, season}
     return _collection(VALUE_MEASURES | baselines(season), size, sorted(lags))
 

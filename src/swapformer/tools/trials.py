@@ -29,7 +29,7 @@ Members = Mapping[str, Sequence[Member]]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """List trials, or compare or prune them when the first word says so; returns the exit status."""
+    """List trials, or compare or prune them if that is the first word; returns the exit status."""
     verb = arguments[0] if arguments and arguments[0] in ("compare", "prune") else ""
     options = parsers()[verb].parse_intermixed_args(arguments[bool(verb) :])
     ids, overrides = names_and_overrides(options.arguments)

@@ -247,7 +247,7 @@ class ProgressBar(TQDMProgressBar):
 
 
 class ProgressLines(Callback):
-    """Where there is no terminal: a line of the step and the newest losses, each half minute."""
+    """Without a terminal: a line with the step and the newest losses, every half minute."""
 
     SECONDS = 30.0
 

@@ -56,7 +56,7 @@ class Ranks:
         return found
 
     def _on_cpu(self) -> Any:
-        """A group of its own on the CPU: a question must not wait for what a GPU has still to do."""
+        """A separate group on the CPU: a question must not wait for work that a GPU still has to do."""
         if self._group is None:
             self._group = distributed.new_group(backend="gloo")
         return self._group

@@ -33,7 +33,7 @@ class StopRequest:
     requested: str | None = None
 
     def listen(self) -> None:
-        """Take SIGINT and SIGTERM, from whoever has taken them meanwhile; only the main thread can."""
+        """Take SIGINT and SIGTERM, also from a handler that was set later; only the main thread can."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, self._note)

@@ -114,7 +114,7 @@ class Nystrom(Attention):
         return *position.rotate(q, k, context), v
 
     def _factors(self, q: Tensor, k: Tensor, hidden_query: Hidden, hidden_key: Hidden) -> Factors:
-        """The three matrices whose product stands for the attention weights."""
+        """The three matrices whose product approximates the attention weights."""
         q, k = (y * self.head_dim**-0.25 for y in (q, k))
         of_query, of_key = (_means(y, hidden, self.landmarks) for y, hidden in ((q, hidden_query), (k, hidden_key)))
         q_means, k_means = of_query @ q, of_key @ k

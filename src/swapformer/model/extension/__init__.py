@@ -1,4 +1,4 @@
-"""What an attention may have inside: gates, convolutions, masks of heads, losses on heads."""
+"""Extensions inside an attention: gates, convolutions, masks of heads, losses on heads."""
 
 from swapformer.model.extension.base import Extension
 from swapformer.model.extension.head_losses import Guidance, Orthogonality

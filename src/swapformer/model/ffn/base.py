@@ -39,7 +39,7 @@ HIDDEN: Mapping[str, str] = {"hook_pre": "B T F", "hook_post": "B T F"}
 
 
 class Nothing(FFN):
-    """No feed-forward layer: a layer is its attention alone (Vaswani et al. 2017, arXiv:1706.03762, without eq. 2)."""
+    """No feed-forward layer: a layer is only its attention (Vaswani et al. 2017, arXiv:1706.03762, without eq. 2)."""
 
     uses = ()
     present = False

@@ -55,7 +55,7 @@ class Reversible(Residual):
 
 
 class _Backwards(torch.autograd.Function):
-    """(x₁, x₂) → the state after all branches, which alone is stored for the backward pass."""
+    """(x₁, x₂) → the state after all branches; only this is stored for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, updates: Callable[[], Sequence[Update]], count: int, *tensors: Tensor) -> Pair:

@@ -1,4 +1,4 @@
-"""Topologies that write an answer token by token: a decoder alone, and a decoder that reads an encoder."""
+"""Topologies that write an answer token by token: only a decoder, and a decoder that reads an encoder."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _find(path: Path, setting: str) -> Iterable[Path]:
 
 
 def _files_below(top: Path, setting: str) -> Iterator[Path]:
-    """All in a folder that is not hidden; of a saved data set its rows' files alone."""
+    """All in a folder that is not hidden; of a saved data set only its rows' files."""
     for name, folders, files in os.walk(top, onerror=_raise):
         folder = Path(name)
         if splits := saved_splits(folder):

@@ -72,7 +72,7 @@ def _files_below(root: str) -> tuple[tuple[str, Path], ...]:
 
 
 def package_of(name: str) -> str:
-    """The package that a file of the library belongs to; nothing where it is a module of its own."""
+    """The package that a file of the library belongs to; empty for a single module."""
     return name.partition("/")[0] if "/" in name else ""
 
 

@@ -21,7 +21,7 @@ def saved_splits(folder: Path) -> list[str]:
 
 
 def saved_files(folder: Path) -> list[Path] | None:
-    """The files of the rows where a folder is a saved `Dataset`; None if it is none."""
+    """The files of the rows where a folder is a saved `Dataset`; None if it is not."""
     if not (folder / "dataset_info.json").is_file():
         return None
     described = _described(folder / "state.json")

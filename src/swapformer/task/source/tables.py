@@ -128,7 +128,7 @@ def _line(path: Path, number: int) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a file with their locations; a byte order mark at its beginning is none of the text."""
+    """The lines of a file with their locations; a byte order mark at its beginning is left out."""
     with unpacked(path, "a table") as file:
         for number, line in enumerate(file, 1):
             location = _line(path, number)

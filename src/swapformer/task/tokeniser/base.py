@@ -48,7 +48,7 @@ class LearnedTokens:
 
 
 class TokenSpans(NamedTuple):
-    """A text's ids [n], and the characters that each stands for: from `starts` [n] to `ends` [n]."""
+    """A text's ids [n], and the characters of each: from `starts` [n] to `ends` [n]."""
 
     ids: Ids
     starts: NDArray[np.int64]
@@ -81,7 +81,7 @@ class Tokeniser(Declared, ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The settings and versions of libraries that its ids depend on besides the text, as JSON."""
+        """The settings and versions of libraries that its ids depend on, in addition to the text, as JSON."""
 
     @abstractmethod
     def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
@@ -97,11 +97,11 @@ class Tokeniser(Declared, ABC):
 
     @abstractmethod
     def write_with_spans(self, text: str) -> TokenSpans:
-        """The ids of a text, and which of its characters each of them stands for."""
+        """The ids of a text, and the characters of each."""
 
     @abstractmethod
     def read(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text that ids stand for; special ones as they are written."""
+        """The text of ids; special ones as they are written."""
 
     def with_learned(self, learned: LearnedTokens) -> Self:
         """The same tokeniser, with what was learned."""

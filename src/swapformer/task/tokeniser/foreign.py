@@ -49,7 +49,7 @@ class TokenizerJson(_Foreign):
 
     @cached_property
     def _known(self) -> LearnedTokens:
-        """What the file says; a trial that keeps it needs the file no more."""
+        """The content of the file; a trial that keeps it no longer needs the file."""
         file = Path(self.path).expanduser()
         file = file / "tokenizer.json" if file.is_dir() else file
         try:
@@ -116,7 +116,7 @@ def _bytewise(text: str) -> bool:
 
 
 def _learned(text: str) -> LearnedTokens:
-    """The tokens by number, those that no token has unused, and the bytes that each stands for."""
+    """The tokens by number, with unused numbers, and the bytes of each."""
     library, byte_of = _library(text), bytes_of_symbols() if _bytewise(text) else None
     pieces = {number: piece for piece, number in library.get_vocab(with_added_tokens=True).items()}
     added = library.get_added_tokens_decoder()

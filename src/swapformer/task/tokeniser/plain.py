@@ -54,7 +54,7 @@ class Characters(Tokeniser):
 
     @property
     def unit(self) -> str:
-        """A character, unless some have no token of their own: which those are is then part of the unit."""
+        """A character; if some characters have no token, the unit names them."""
         return "character" if self.learned.unknown is None else super().unit
 
     @cached_property

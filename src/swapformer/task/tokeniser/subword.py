@@ -117,7 +117,7 @@ class BPE(Subword):
 
 
 def bytes_of_symbols() -> dict[str, int]:
-    """The byte that each symbol of byte-level BPE stands for: itself where it can be printed, others from U+0100 on."""
+    """The byte of each symbol of byte-level BPE: itself where it can be printed, others from U+0100 on."""
     printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + index): byte for index, byte in enumerate(others)}
@@ -191,6 +191,6 @@ class WordPiece(Subword):
 
 
 def _within_words(library: Library, character: str) -> bool:
-    """Whether a word can go on with a character: punctuation, for one, is a word of its own."""
+    """Whether a word can continue with a character: punctuation, for one, is a separate word."""
     assert library.normalizer is not None and library.pre_tokenizer is not None, "they have just been set"
     return len(library.pre_tokenizer.pre_tokenize_str(library.normalizer.normalize_str(f"a{character}"))) == 1
