@@ -47,13 +47,6 @@ def test_durations(seconds: float, text: str) -> None:
     assert number_format.duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.0123, "12.3 ms"), (1.5, "1.5 s"), (0.0000042, "4.2 µs"), (1234.0, "1234 s"), (math.nan, "–")]
-)
-def test_short_times(value: float, text: str) -> None:
-    assert number_format.seconds(value) == text
-
-
 def test_ticks_of_a_narrow_range_are_told_apart() -> None:
     low, high = 3768.0, 3774.0
     digits = number_format.digits_for(low, high)

@@ -111,7 +111,7 @@ def test_a_target_that_no_arm_reaches_is_no_comparison_of_budgets(tmp_path: Path
     report = study(tmp_path, {"a": 2.0, "b": 2.0}, way, claims)
     for verdict in report.verdicts:
         assert verdict.outcome == "undecided" and verdict.contrasts[0].estimate.limits == (-math.inf, math.inf)
-        assert any(note.startswith("that is half of them or more: put a target") for note in verdict.notes)
+        assert any(note.startswith("half of the times of a and b or more are cut off") for note in verdict.notes)
     asked = replace(report.records.manifest, cells=())
     again = read_results(tmp_path / "runs/studies/99_fake/report/results.csv", asked)
     assert [each.outcome for each in judge_all(claims_of(again.manifest), again)[""]] == ["undecided"] * 2

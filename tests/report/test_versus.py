@@ -41,10 +41,13 @@ def study(root: Path, name: str, shift: float, extra: Mapping[str, float], seeds
 
 
 def set_up(store: Store, configs: Mapping[str, Mapping[str, Any]], condition: str = "") -> None:
-    """Give the trials of each arm that configuration, with their own seed."""
+    """Give the trials of each arm that configuration, with their own seed; the manifest has that of the baseline."""
     for cell in store.manifest["cells"]:
         if cell["arm"] in configs and cell.get("condition", "") == condition:
             config = {"seed": cell["seed"], "runs_dir": str(store.runs), **configs[cell["arm"]]}
+            if cell["arm"] == store.baseline:
+                store.manifest.setdefault("shared_config", config)
+                store.write_manifest()
             write_config(store.runs / "trials" / cell["trial"], config)
 
 
@@ -162,7 +165,7 @@ def test_each_condition_is_compared_by_itself(tmp_path: Path) -> None:
     found = []
     for store, width in stores:  # both have the second condition's trials
         set_up(store, {**both(), "b": {"model": {"width": width}}}, "k=2")
-        found.append(judge_study(store.name, store.study, store.runs).settings("b", "k=2"))
+        found.append(judge_study(store.name, store.study, store.runs).configs("b", "k=2")[0])
     assert [each["model"]["width"] for each in found] == [42, 171]
 
 
@@ -179,6 +182,8 @@ def test_batches_that_are_drawn_otherwise_are_a_difference(
         for seed, by in ((0, drawn), (5, end)):
             cell = next(each for each in store.manifest["cells"] if (each["arm"], each["seed"]) == ("a", seed))
             write_config(store.runs / "trials" / cell["trial"], {"seed": seed, "data_seed": by})
+        store.manifest["shared_config"] = {"seed": 0, "data_seed": drawn}
+        store.write_manifest()
     assert judged(*stores).config.get("data_seed") == expected
 
 
@@ -222,7 +227,36 @@ def test_arms_of_one_name_with_other_settings_are_flagged_and_lonely_arms_listed
     other.write(lambda arm, seed: {"val/loss": 1.0 + seed})
     found = judged(one, other)
     assert [bool(pair.otherwise) for pair in found.pairs] == [False, True] and found.only_b == ("c<i>",)
-    assert 'b was set otherwise: overrides ["model.bias=false"] against ["model.bias=true"].' in found.warnings
+    assert "b was set otherwise: model.bias false against true." in found.warnings
+
+
+def test_studies_without_an_arm_in_common_have_baselines_that_are_compared_all_the_same(tmp_path: Path) -> None:
+    stores = []
+    for name, arm in (("one", "a"), ("other", "c")):
+        stores.append(Store(tmp_path, {arm: []}, arm, ["val/loss"], range(3), name=name))
+        stores[-1].manifest["shared_config"] = {"optim": {"lr": len(name)}}
+        stores[-1].write(lambda arm, seed: {"val/loss": 1.0 + seed})
+    assert judged(*stores).config == {"optim.lr": (3, 5)}
+
+
+def test_arms_whose_trials_left_no_configuration_are_not_paired_where_overrides_measure_otherwise(
+    tmp_path: Path,
+) -> None:
+    stores = []
+    for name, task in (("one", "copy"), ("other", "sort")):
+        stores.append(Store(tmp_path, {"a": [], "b": [f"task={task}"]}, "a", ["val/loss"], range(3), name=name))
+        stores[-1].write(lambda arm, seed: {"val/loss": 1.0 + seed})
+    found = judged(*stores)
+    assert all(pair.metrics["val/loss"][2].n == 0 for pair in found.pairs)
+
+
+def test_a_lost_configuration_of_one_trial_hides_no_difference(tmp_path: Path) -> None:
+    one, two = study(tmp_path, "one", 0.0, {}), study(tmp_path, "two", 0.1, {})
+    for store, batches in ((one, 8), (two, 16)):
+        set_up(store, both(eval={"final_batches": batches}))
+    first = two.runs / "trials" / two.manifest["cells"][0]["trial"]
+    (first / "config.yaml").unlink()
+    assert all(pair.metrics["val/loss"][2].n == 0 for pair in judged(one, two).pairs)
 
 
 def test_the_command_speaks_to_scripts_and_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

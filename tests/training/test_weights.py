@@ -102,7 +102,7 @@ def test_nothing_is_measured_on_other_data(trial: tuple[Path, Path]) -> None:
 
 
 def test_nothing_is_counted_of_other_data(trial: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `swapformer cost STUDY` does, in a process that did not compose the trial."""
+    """In a process that did not compose the trial."""
     monkeypatch.setattr(cost, "TASKS", {})
     with pytest.raises(UsageError, match=CHANGED):
         cost.cost(read_config(trial[1]), "params")

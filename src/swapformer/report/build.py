@@ -149,12 +149,12 @@ class Report:
             why = "" if only is None else f": {_found(only)}"
             mark = f"{wording.SYMBOLS[each.outcome]} "
             console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), f"{each.claim.text}{why}"))
-            for condition, verdict in each.verdicts.items() if only is None else ():
-                said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {_found(verdict)}"
-                console.print(Text(said, style=wording.COLORS[verdict.outcome]))
-            notes = [note for verdict in each.verdicts.values() if verdict.contrasts for note in verdict.notes]
-            for note in dict.fromkeys(notes):  # what limits the verdict
-                console.print(Text(f"  {note}", style="dim"))
+            for condition, verdict in each.verdicts.items():
+                if only is None:
+                    said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {_found(verdict)}"
+                    console.print(Text(said, style=wording.COLORS[verdict.outcome]))
+                for note in verdict.notes if verdict.contrasts else ():  # what limits it; else they are the reason
+                    console.print(Text(f"{'  ' if only else '    '}{note}", style="dim"))
         if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
             items = wording.items_text(self.verdicts) if self.records.evaluations else ""
             console.print(Text(f"{sure} {items}".strip(), style="dim"))

@@ -135,16 +135,6 @@ def digits_for(low: float, high: float) -> int:
     return max(3, 1 + math.ceil(math.log10(20 * max(abs(low), abs(high)) / abs(high - low))))
 
 
-def seconds(value: float, digits: int = 3) -> str:
-    """A short time in so many significant digits (at least 3): `12.3 ms`."""
-    if math.isnan(value):
-        return DASH
-    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
-        if value * factor >= 0.9995 or unit == "µs":
-            return f"{value * factor:.{digits}g} {unit}" if value * factor < 1000 else f"{value * factor:.0f} {unit}"
-    raise AssertionError("the last unit takes all")
-
-
 def size(count: float) -> str:
     """Bytes with a prefix: `1.23 MB`."""
     text = scaled(count)

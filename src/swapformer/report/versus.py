@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,11 @@ class JudgedStudy:
     def manifest(self) -> Manifest:
         return self.records.manifest
 
-    def settings(self, arm: str, condition: str) -> dict[str, Any]:
-        """The configuration of an arm's trials without what is not compared; empty where none can be read."""
-        own = [each.trial for each in self.manifest.cells if (each.arm, each.condition) == (arm, condition)]
-        ends = [read_config(self.runs_dir / "trials" / trial) for trial in dict.fromkeys((*own[:1], *own[-1:]))]
-        found = {key: value for key, value in ends[0].items() if key not in NOT_COMPARED} if ends else {}
-        # Trials draw their batches by their own seed if the first and the last one both do.
-        if "data_seed" in found and all(each.get("data_seed") == each.get("seed") for each in ends if each):
-            found["data_seed"] = TRIAL_SEED
-        task = found.get("task")
-        if isinstance(task, dict) and "batch_size" in task:  # what older trials were evaluated in
-            found["task"] = {**task, "eval_batch_size": task.get("eval_batch_size") or task["batch_size"]}
-        return found
+    def configs(self, arm: str, condition: str) -> dict[int, dict[str, Any]]:
+        """The configurations that trials of an arm have left, by seed."""
+        cells = [each for each in self.manifest.cells if (each.arm, each.condition) == (arm, condition)]
+        found = {each.seed: read_config(self.runs_dir / "trials" / each.trial) for each in cells}
+        return {seed: config for seed, config in found.items() if config}
 
 
 @dataclass(frozen=True)
@@ -154,9 +147,8 @@ def judge_study(label: str, study_dir: Path, runs_dir: Path) -> JudgedStudy:
 def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
     """The whole comparison of two studies."""
     metrics = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
-    shared = [at for at in a.rows if at in b.rows]
-    apart = {at: _set_otherwise(a, b, *at) for at in shared}
-    config = apart.get((a.manifest.baseline, shared[0][1]), {}) if shared else {}
+    config = differences(*map(_baselines, (a, b)))
+    apart = {at: _set_otherwise(a, b, *at) for at in a.rows if at in b.rows}
     apart = {at: {key: pair for key, pair in of.items() if config.get(key) != pair} for at, of in apart.items()}
     keys = dict.fromkeys(key for of in (config, *apart.values()) for key in of)
     measured = [key for key in keys if key.startswith(MEASURED_ON)]
@@ -174,13 +166,39 @@ def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
     return Versus(a, b, metrics, _claim_pairs(a, b), tuple(pairs), only_a, only_b, config, tuple(warnings))
 
 
+def _compared(config: Mapping[str, Any], trials: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    """A configuration without what is not compared; `trials` are those of the same arm."""
+    found = {key: value for key, value in config.items() if key not in NOT_COMPARED}
+    if "data_seed" in found and all(each.get("data_seed") == each.get("seed") for each in (config, *trials)):
+        found["data_seed"] = TRIAL_SEED
+    task = found.get("task")
+    if isinstance(task, dict) and "batch_size" in task:  # what older trials were evaluated in
+        found["task"] = {**task, "eval_batch_size": task.get("eval_batch_size") or task["batch_size"]}
+    return found
+
+
+def _baselines(one: JudgedStudy) -> dict[str, Any]:
+    """The settings of a study's baseline, which its manifest has."""
+    manifest = one.manifest
+    trials = one.configs(manifest.baseline, next(iter(manifest.conditions)))
+    return _compared(manifest.shared_config, trials.values())
+
+
 def _set_otherwise(a: JudgedStudy, b: JudgedStudy, arm: str, condition: str) -> Settings:
-    """The settings of an arm that differ between two studies: by its overrides where trials left no configuration."""
-    here, there = (one.settings(arm, condition) for one in (a, b))
+    """The settings of an arm that differ between two studies, by trials of one seed where there are any.
+
+    Where a study has no trial with a configuration, its overrides say what is known.
+    """
+    here, there = (one.configs(arm, condition) for one in (a, b))
     if here and there:
-        return differences(here, there)
-    given = [list(one.manifest.arms[arm]) for one in (a, b)]
-    return {"overrides": (given[0], given[1])} if given[0] != given[1] else {}
+        seeds = next(((seed, seed) for seed in here if seed in there), (next(iter(here)), next(iter(there))))
+        one, other = (_compared(of[seed], of.values()) for of, seed in zip((here, there), seeds, strict=True))
+        return differences(one, other)
+    given = []
+    for study in (a, b):
+        pairs = (text.lstrip("+~").partition("=") for text in study.manifest.arms[arm])
+        given.append({key.replace("/", "."): value for key, _, value in pairs})
+    return {f"{key}." if key == "task" else key: pair for key, pair in differences(given[0], given[1]).items()}
 
 
 def setting_text(value: Any) -> str:

@@ -46,7 +46,7 @@ def _arms(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
     from swapformer.study.spec import load
 
     spec = load(name, texts.value(overrides, "scale"))
-    plan = expand(spec, [each for each in overrides if texts.key(each) != "scale"])
+    plan = expand(spec, [each for each in overrides if texts.key(each) not in ("scale", "seeds")])
     rows = []
     for (arm, condition), template in {each.arm_condition: each for each in reversed(plan.templates)}.items():
         config = template.config

@@ -9,7 +9,15 @@ import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
-from swapformer.report.statistics.power import detectable, power, seeds_range, seeds_to_decide
+from swapformer.report.statistics.estimates import AroundEstimate, MeanEstimate, rates_estimate
+from swapformer.report.statistics.power import (
+    SeedRange,
+    detectable,
+    power,
+    seeds_for,
+    seeds_range,
+    seeds_to_decide,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +67,16 @@ def test_power_stays_a_probability_far_out() -> None:
 def test_the_distance_that_seeds_find_has_that_power() -> None:
     assert power(detectable(3, 0.05 / 4), 1.0, 3, 0.05 / 4) == pytest.approx(0.8, abs=0.01)
     assert detectable(1, 0.05) == math.inf
+
+
+def test_a_share_on_its_very_edge_may_be_decided_by_other_seeds_so_that_looks_go_on() -> None:
+    """Shares are few numbers: nobody diverged in either arm, or as many, is where many studies begin."""
+    for here, there in (([0, 0, 0], [0, 0, 0]), ([1, 1, 0, 0], [0, 0, 1, 1])):
+        found = rates_estimate(np.array(here, dtype=bool), np.array(there, dtype=bool))
+        assert seeds_for(found, (0.0, math.inf), 0.04) == SeedRange(None, None)
+
+
+@pytest.mark.parametrize("region", [(-math.inf, 0.0), (-1.0, 0.0)])
+def test_no_number_of_seeds_takes_a_possible_bias_away(region: tuple[float, float]) -> None:
+    assert seeds_for(AroundEstimate(MeanEstimate(-0.5, 5, 0.1), bias=1.0), region, 0.04) is None
+    assert seeds_for(AroundEstimate(MeanEstimate(-0.5, 5, 0.1), bias=0.1), region, 0.04) is not None

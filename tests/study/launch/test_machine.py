@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,16 +28,35 @@ def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "FOLDERS", (tmp_path,))
 
 
-def test_trials_run_beside_each_other_and_keep_a_measurement_away() -> None:
-    with computing(), computing(), pytest.raises(UsageError, match="trials run on it now"), alone():
-        pass
-    with alone():
-        pass
+@contextmanager
+def measuring() -> Iterator[threading.Event]:
+    """Somebody measures in the meantime, as soon as nothing else holds the machine: then the event is set."""
+    began = threading.Event()
+
+    def measure() -> None:
+        with alone():
+            began.set()
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    yield began
+    thread.join(5)
 
 
-def test_measurements_keep_each_other_away() -> None:
-    with alone(), pytest.raises(UsageError, match="another measurement"), alone():
-        pass
+def test_trials_run_beside_each_other_and_a_measurement_waits_for_them() -> None:
+    with ExitStack() as stack:
+        with computing(), computing():
+            began = stack.enter_context(measuring())
+            assert not began.wait(0.2)
+        assert began.wait(5)
+
+
+def test_measurements_wait_for_each_other() -> None:
+    with ExitStack() as stack:
+        with alone():
+            began = stack.enter_context(measuring())
+            assert not began.wait(0.2)
+        assert began.wait(5)
 
 
 def test_a_trial_waits_until_the_measurement_has_ended() -> None:
@@ -64,15 +85,15 @@ def test_who_waits_for_the_machine_comes_before_those_who_arrive_later() -> None
             inside.set()
             free.wait(5)
 
-    def measuring() -> None:
-        with alone(waits=True):
+    def measured() -> None:
+        with alone():
             order.append("measurement")
 
     def later() -> None:
         with computing():
             order.append("trial")
 
-    threads = [threading.Thread(target=each) for each in (first, measuring, later)]
+    threads = [threading.Thread(target=each) for each in (first, measured, later)]
     threads[0].start()
     assert inside.wait(5)
     threads[1].start()
@@ -94,7 +115,7 @@ def test_without_a_place_for_locks_trials_run_and_measurements_do_not(
     ran = False
     with computing():
         ran = True
-    assert ran and "at all/swapformer-" in caplog.text and "costs must not be measured now" in caplog.text
+    assert ran and "at all/swapformer-" in caplog.text and "times must not be measured now" in caplog.text
     with pytest.raises(UsageError, match="at all must be a folder that can be written"), alone():
         pass
 
@@ -104,8 +125,8 @@ def test_the_second_place_for_locks_is_for_machines_without_the_first(
 ) -> None:
     monkeypatch.delenv(machine.VARIABLE, raising=False)
     monkeypatch.setattr(machine, "FOLDERS", (tmp_path / "nowhere", tmp_path))
-    with computing(), pytest.raises(UsageError, match="trials run on it now"), alone():
-        pass
+    with ExitStack() as stack, computing():
+        assert not stack.enter_context(measuring()).wait(0.2)
 
 
 def test_the_machines_lock_is_one_whatever_the_folder_for_temporary_files(
@@ -129,10 +150,10 @@ def test_hardware_is_known_by_what_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_trial_holds_the_machine_while_it_trains_and_while_probes_replay(tmp_path: Path) -> None:
     held: list[str] = []
+    behind = ExitStack()
 
     def see(what: str) -> None:
-        with pytest.raises(UsageError), alone():
-            pass
+        assert not behind.enter_context(measuring()).wait(0.1)
         held.append(what)
 
     def fit(config: dict[str, Any], directory: Path) -> fakes.Outcome:
@@ -145,6 +166,7 @@ def test_a_trial_holds_the_machine_while_it_trains_and_while_probes_replay(tmp_p
     trial = fakes.trial(tmp_path / "journal", probes={"p": {}})
     execute(trial, Store(tmp_path / "runs"), fakes.PROVENANCE, Work(fit, replay, fakes.CorruptCheckpoint))
     assert held == ["training", "probes"]
+    behind.close()
     with alone():
         pass
 

@@ -110,7 +110,8 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
-            "in [0, 1] the interval allows for rare others that these seeds have not shown; else nothing is known."
+            "with a known range the interval allows for rare others that these seeds have not shown; else nothing is "
+            "known."
         )
     summaries = [summary for row in rows for summary in row.summaries.values()]
     coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error})

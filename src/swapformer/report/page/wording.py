@@ -251,7 +251,7 @@ def _needs_text(verdict: Verdict) -> str:
     if any(isinstance(contrast.estimate, AroundEstimate) and any(contrast.estimate.open) for contrast in undecided):
         lost = "trials that were lost, or never came to the target"
         return f"a mean cannot speak for {lost}; claim `diverges` or `reaches` instead"
-    if any(isinstance(contrast.estimate, IdenticalEstimate) for contrast in undecided):
+    if any(isinstance(c.estimate, IdenticalEstimate) and math.isinf(c.estimate.most) for c in undecided):
         return "equal seeds give no interval; say in `ranges` what the metric can be, and more of them can decide"
     return "no number of seeds of this kind would decide"
 

@@ -179,7 +179,7 @@ class Claim(ABC):
         return self.LOST
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
-        """Whether the limits below and above would flatter an arm that lost trials, or has no times."""
+        """Whether the limits below and above would flatter an arm that lost trials, or has few times."""
         return False, False
 
     def summands(self, than: str) -> list[tuple[float, str, str]] | None:

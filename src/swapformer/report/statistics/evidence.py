@@ -125,8 +125,7 @@ class Evidence:
     def mean_difference(self, arm: str, than: str, metric: str, relative: float = 0.0) -> Estimate:
         """The estimate of mean(arm - than), paired by seed; of two means where no seed is shared (`are_unpaired`).
 
-        The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials, and both
-        limits of times to a target that half of an arm's trials do not reach (`cut_off`).
+        The `flattering_limits` are given up, so that a mean claim can never favour an arm that lost trials.
         With `relative` r the margin r·|mean(than)| moves with the data: the standard error is then the larger of those
         of `arm - than ± r·than`.
         """
@@ -147,8 +146,6 @@ class Evidence:
 
     def _opened(self, estimate: Estimate, arm: str, than: str, metric: str) -> Estimate:
         """The estimate of a difference with the limits given up that the data cannot set."""
-        if self.cut_off([(arm, metric), (than, metric)]):
-            return estimates.opened(estimate, True, True)
         return estimates.opened(estimate, *self.flattering_limits(arm, than, metric))
 
     def are_unpaired(self, arm: str, than: str, metric: str) -> bool:
@@ -201,8 +198,10 @@ class Evidence:
         """Whether the limits of mean(arm - than) below and above would flatter an arm, being only of its survivors.
 
         With a metric that is better when lower, an `arm` that lost trials opens the limit above, and a `than` the one
-        below; without a good direction both are open.
+        below; without a good direction both are open, and of times that are mostly cut off (`cut_off`).
         """
+        if self.cut_off([(arm, metric), (than, metric)]):
+            return True, True
         here, there = bool(self.lost(arm, metric).any()), bool(self.lost(than, metric).any())
         direction = self.directions.get(metric) or ""
         below = {"lower": there, "higher": here}.get(direction, here or there)
@@ -222,11 +221,12 @@ class Evidence:
 
         The mean of such times, cut off at the budget, says little, and its few other values vary less than their law.
         """
-        return [
+        found = [
             arm
             for arm, metric in of
             if metric in self.censored and 2 * self.unreached_count(arm, metric) >= self._has(arm, metric).sum() > 0
         ]
+        return list(dict.fromkeys(found))
 
     def unreached_count(self, arm: str, metric: str) -> int:
         """How many trials of an arm do not reach the target of a time."""

@@ -1,4 +1,4 @@
-"""A ladder: whether what an arm brings grows, shrinks or flips with size, and what it would bring at the next size.
+"""A ladder: how what an arm brings goes with size, and what it would bring at the next size.
 
 At each rung the *effective speed-up* of an arm is how many times its computation the baseline would need for its loss,
 

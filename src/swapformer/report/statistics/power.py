@@ -112,8 +112,8 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
     inside = below < estimate.value < above
     distance = min(abs(estimate.value - below), abs(estimate.value - above))
     if isinstance(estimate, estimates.AroundEstimate):
-        if any(estimate.open) and region_p_values(estimate, region)[not inside] == 1:
-            return None  # the open side is the one that would have to close
+        if estimate.bias >= distance or (any(estimate.open) and region_p_values(estimate, region)[not inside] == 1):
+            return None  # no seed closes an open side, or takes a possible bias away
         shift = estimate.bias if inside else -estimate.bias
         return seeds_for(estimate.inner, (below + shift, above - shift), error)
     if isinstance(estimate, FactorEstimate):
@@ -126,10 +126,12 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         n = estimate.n
         spread = estimate.standard_error * math.sqrt(n)
         return seeds_range(distance, spread, n, error, freedom=estimate.freedom / (n - 1))
-    if not isinstance(estimate, estimates.IdenticalEstimate | ShareEstimate) or not 0 < distance < math.inf:
+    if not isinstance(estimate, estimates.IdenticalEstimate | ShareEstimate) or not distance < math.inf:
         return None
-    if isinstance(estimate, estimates.IdenticalEstimate) and math.isinf(estimate.least):
+    if isinstance(estimate, estimates.IdenticalEstimate) and math.isinf(estimate.most - estimate.least):
         return None  # there is nothing to judge by
+    if distance == 0:
+        return SeedRange(None, None)  # other seeds will say something else, but not how soon
     enough = fewest(lambda seeds: min(region_p_values(_repeated(estimate, seeds), region)) <= error)
     return SeedRange(enough, enough)
 
@@ -138,5 +140,5 @@ def _repeated(estimate: estimates.IdenticalEstimate | ShareEstimate, seeds: int)
     """The estimate from so many seeds that say the same, on average."""
     if isinstance(estimate, estimates.IdenticalEstimate):
         return replace(estimate, n=seeds)
-    more = seeds / estimate.n
-    return ShareEstimate(estimate.count * more, seeds, None if estimate.other is None else estimate.other * more)
+    count, other = (None if each is None else each * seeds / estimate.n for each in (estimate.count, estimate.other))
+    return ShareEstimate(count or 0.0, seeds, other)

@@ -277,8 +277,11 @@ def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
         for name, count in cut
         if count
     ]
-    if evidence.cut_off(about):
-        found.append("that is half of them or more: put a target that both get to, or claim `reaches` with it")
+    if (mostly := evidence.cut_off(about)) and not claim.counts_diverged:
+        found.append(
+            f"half of the times of {number_format.listed(mostly)} or more are cut off, so their mean is not judged: "
+            "put a target that is reached, or claim `reaches` with it"
+        )
     return found
 
 

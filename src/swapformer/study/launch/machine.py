@@ -1,6 +1,6 @@
 """The machine that trials run on: its hardware, and a lock that keeps trials and measurements of cost apart.
 
-Every trial that computes holds the machine's lock together with all others; who measures costs holds it alone. The
+Every trial that computes holds the machine's lock together with all others; who measures times holds it alone. The
 kernel gives it back when a process ends, however it ends. It reaches the trials of one user on one machine.
 """
 
@@ -65,9 +65,9 @@ def computing() -> Iterator[None]:
         try:
             turn, lock = stack.enter_context(_opened())
         except OSError as error:  # a trial does not fail for want of a lock: measuring will
-            log.warning("the machine's lock cannot be opened (%s): costs must not be measured now", error)
+            log.warning("the machine's lock cannot be opened (%s): times must not be measured now", error)
         else:
-            waiting = "costs are being measured on this machine, with nothing beside: waiting for that to end"
+            waiting = "times are being measured on this machine, with nothing beside: waiting for that to end"
             _lock(turn, fcntl.LOCK_SH, waiting)
             _lock(lock, fcntl.LOCK_SH, waiting)
             fcntl.flock(turn, fcntl.LOCK_UN)
@@ -75,42 +75,34 @@ def computing() -> Iterator[None]:
 
 
 @contextmanager
-def alone(*, waits: bool = False) -> Iterator[None]:
-    """No trial computes here, and none begins.
-
-    Args:
-        waits: for the trials and measurements that run, instead of refusing; those that come later wait for this one.
+def alone() -> Iterator[None]:
+    """No trial computes here: those that run are waited for, and those that come later wait for this one.
 
     Raises:
-        UsageError: while a trial computes or another process measures, unless it waits; where nothing can be locked.
+        UsageError: where nothing can be locked.
     """
     with ExitStack() as stack:
         try:
             locks = stack.enter_context(_opened())
         except OSError as error:
             raise UsageError(
-                f"costs are measured under the machine's lock, but it cannot be opened ({error}); one of "
+                f"times are measured under the machine's lock, but it cannot be opened ({error}); one of "
                 f"{', '.join(str(path.parent) for path in lock_files())} must be a folder that can be written"
             ) from error
-        waiting = "trials run on this machine: waiting for them to end, to measure with nothing beside"
-        try:
-            for lock in locks:
-                _lock(lock, fcntl.LOCK_EX, waiting if waits else None)
-        except BlockingIOError:
-            raise UsageError(
-                "costs are measured with the machine to itself, but trials run on it now (or another measurement "
-                "does); wait until they have ended"
-            ) from None
+        for lock in locks:
+            _lock(
+                lock,
+                fcntl.LOCK_EX,
+                "trials run on this machine: waiting for them to end, to measure by itself",
+            )
         yield
 
 
-def _lock(descriptor: int, kind: int, waiting: str | None) -> None:
-    """Lock a file, and say so where that takes a while. Raises BlockingIOError where nobody is `waiting`."""
+def _lock(descriptor: int, kind: int, waiting: str) -> None:
+    """Lock a file, and log `waiting` where that takes a while."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        if waiting is None:
-            raise
         log.warning(waiting)
         fcntl.flock(descriptor, kind)
 

@@ -143,7 +143,7 @@ def execute(trial: Trial, store: Store, provenance: Provenance, work: Work | Non
             record = store.read(trial.id)
             if record is None or not record.final:
                 work = work or real_work()
-                with alone(waits=True) if work.timed(trial.config) else computing():
+                with alone() if work.timed(trial.config) else computing():
                     record = _train(trial, store, provenance, record, work)
             if missing_probes(trial, store, record.status):
                 with computing():
