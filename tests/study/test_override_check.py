@@ -19,12 +19,12 @@ def study(**changes: Any) -> Spec:
 
 
 WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
-    "a key of the command line": ({}, ["optim.lrr=1"], "arm 'alibi': unknown key 'lrr' in optim; did you mean 'lr'"),
-    "an option": ({"overrides": ["task=coppy"]}, [], "arm 'alibi': unknown option 'coppy' for task"),
+    "a key of the command line": ({}, ["optim.lrr=1"], "all arms: unknown key 'lrr' in optim; did you mean 'lr'"),
+    "an option": ({"overrides": ["task=coppy"]}, [], "all arms: unknown option 'coppy' for task"),
     "an arm's option": (
         {"arms": {"alibi": [], "rope": ["model/position=ropee"]}}, [], "arm 'rope': .*did you mean 'rope'",
     ),
-    "of a grid": ({"grid": {"model/size": ["nano", "nanoo"]}}, [], "arm 'alibi': .*'nanoo' .*did you mean 'nano'"),
+    "of a grid": ({"grid": {"model/size": ["nano", "nanoo"]}}, [], "all arms: .*'nanoo' .*did you mean 'nano'"),
     "the seed": ({}, ["seed=3"], "seeds are set by `seeds`"),
     "what is tuned": ({"tune": {"optim.lr": [0.1, 0.2]}, "metrics": ["val/loss"]}, ["optim.lr=1"], "optim.lr"),
 }  # fmt: skip
@@ -37,7 +37,7 @@ def test_what_hydra_refuses_is_refused_as_the_expansion_would(wrong: str) -> Non
         check_overrides(study(**changes), extra)
     with pytest.raises(UsageError) as late:
         expand(study(**changes), extra)
-    told = [re.sub("^arm '[a-z]+': ", "", str(error.value)) for error in (early, late)]
+    told = [re.sub("^(arm '[a-z]+'|all arms): ", "", str(error.value)) for error in (early, late)]
     assert told[0] == told[1]
 
 

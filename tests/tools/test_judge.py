@@ -47,6 +47,20 @@ def test_there_are_three_examples() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
+def test_a_run_that_is_missing_in_one_condition_takes_nothing_from_the_others(paired: bool) -> None:
+    long = LONG[LONG["metric"] == "loss"]
+    both = pd.concat([long.assign(size=size) for size in ("s", "m")])
+    lacking = both[~((both["size"] == "m") & (both["arm"] == "b") & (both["seed"] == 5))]
+    found = [
+        {view.condition: view.verdicts[0].contrasts[0] for view in judged.views}
+        for judged in (sf.judge(rows, "a", metrics={"loss": ""}, paired=paired) for rows in (both, lacking))
+    ]
+    assert [each["size=s"].estimate.n for each in found] == [5, 5]
+    assert found[0]["size=s"].estimate.limits == found[1]["size=s"].estimate.limits
+    assert found[1]["size=m"].estimate.n == 4
+
+
+@pytest.mark.parametrize("paired", [True, False])
 def test_p_values_are_scipys(paired: bool) -> None:
     """Oracle: Student's paired t and Welch's, one-sided."""
     found = sf.judge(WIDE, "a", metrics={"loss": ""}, paired=paired).verdicts[0]

@@ -26,7 +26,7 @@ def trial(runs: Path) -> str:
 
 
 def sample(runs: Path, *arguments: str) -> int:
-    return main(["sample", trial(runs), "--runs-dir", str(runs), *arguments])
+    return main(["sample", trial(runs), f"runs_dir={runs}", *arguments])
 
 
 def test_goes_on_from_the_prompt_and_repeats_itself_for_a_seed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,7 +142,8 @@ class Report:
 
         Where nothing more than the page is asked for, what limits a verdict stands below it all the same.
         """
-        manifest, brief = self.records.manifest, any(path.name == _PAGE for path in self.files)
+        manifest = self.records.manifest
+        brief = any(path.name == _PAGE for path in self.files) or (self.directory.name == _FOLDER and bool(self.page))
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}".rstrip()))
         for each in self.claims:
             (only,) = each.verdicts.values() if len(each.verdicts) == 1 else (None,)
@@ -165,20 +166,28 @@ class Report:
             for number, metric in enumerate(manifest.metrics[:1] if brief else manifest.metrics):
                 console.print(*[""] * (number > 0), self._table(view, metric), sep="\n")
         if brief:
-            tables = len(self.views) * len(manifest.metrics) - 1
-            more = [f"{tables} more tables"] * (tables > 0) + [f"{len(self.caveats)} caveats"] * bool(self.caveats)
+            tables, notes = len(self.views) * len(manifest.metrics) - 1, len(self.caveats)
+            counts = ((tables, "more table"), (notes, "caveat"))
+            more = [f"{count} {what}{'s' * (count > 1)}" for count, what in counts if count]
             console.print(Text(f"\n{', '.join([*more, 'all figures'])}:"))
         else:
             console.print(*map(Text, ("", *design_sentences(self.records, self.views))), sep="\n")
             for caveat in self.caveats:
                 console.print(Text(f"· {caveat}", style="dim"))
-        for path in [path for path in self.files if path.name == _PAGE] or self.files:
+        paper = [path.parent for path in self.files if path.parent.name == "paper"][:1]
+        for path in [*(path for path in self.files if path.name == _PAGE), *paper] or self.files:
             console.print(Text(str(path)), soft_wrap=True)
         if self.unwritten:
             console.print(Text(f"swapformer: {self.unwritten}"), soft_wrap=True)
         elif not self.files and self.directory.name == _FOLDER:
             what = "the page was not drawn" if self.page is None else f"{self.page} is as it was"
-            console.print(Text(f"{what}; `swapformer report {manifest.name}` draws it"), soft_wrap=True)
+            console.print(Text(f"{what}; `swapformer report {self._called()}` draws it"), soft_wrap=True)
+
+    def _called(self) -> str:
+        """How a command names the study: in a store that is not the default one, by its folder."""
+        folder = Path(os.path.relpath(self.directory.parent))
+        name = self.records.manifest.name
+        return name if folder == Path("runs", "studies", name) else str(folder)
 
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""

@@ -25,9 +25,25 @@ def check_overrides(spec: Spec, extra: Sequence[str]) -> None:
     first, *others = (condition.overrides for condition in spec.conditions.values())
     cells = [(spec.baseline, first), *((arm, first) for arm in spec.arms), *((spec.baseline, each) for each in others)]
     for arm, condition in dict.fromkeys(cells):
-        overrides = texts.merge(spec.overrides, condition, spec.arms[arm], extra)
-        with explained(overrides, f"arm {arm!r}: "), composition(overrides):
-            pass
+        try:
+            _compose(texts.merge(spec.overrides, condition, spec.arms[arm], extra))
+        except UsageError as error:
+            raise UsageError(f"{_where(arm, texts.merge(spec.overrides, condition, extra), error)}: {error}") from error
+
+
+def _compose(overrides: Sequence[str]) -> None:
+    with explained(overrides), composition(overrides):
+        pass
+
+
+def _where(arm: str, shared: Sequence[str], error: UsageError) -> str:
+    """Where a mistake is: in what all arms have, if it is one without the arm too."""
+    try:
+        _compose(shared)
+    except UsageError as without:
+        if str(without) == str(error):
+            return "all arms"
+    return f"arm {arm!r}"
 
 
 def check_extra(spec: Spec, extra: Sequence[str]) -> None:

@@ -186,7 +186,8 @@ def noise_text(spec: Spec, condition: str, noises: Sequence[MetricNoise]) -> str
     """The table of one condition."""
     where = f" with {condition}" if condition else ""
     head = f"{spec.baseline} of {spec.name.removeprefix(PREFIX)}{where}, {len(spec.seeds)} seeds"
-    rows = [["metric", "mean", "over seeds", "[95 %]", "over items", *(f"{n} seeds see" for n in SEEDS)]]
+    see = [f"{n} seeds see" for n in SEEDS]
+    rows = [["metric", "mean", "deviation over seeds", "[95 %]", "error over items", *see]]
     for each in noises:
         interval = f"[{_short(each.lower)}, {_short(each.upper)}]" if each.lower > 0 else f.DASH
         spreads = [_short(each.deviation), interval, _short(each.over_items)]

@@ -21,7 +21,7 @@ from swapformer.results.store import Store, last_checkpoint
 from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.task.base import Task
 from swapformer.task.language import Language
-from swapformer.tools.command_line import add_common
+from swapformer.tools.command_line import add_common, store_of
 from swapformer.training.data import draw_positions, drawn_position_range
 from swapformer.training.weights import restore_writer
 
@@ -32,8 +32,8 @@ LEAST_TEMPERATURE = 1e-6
 
 def main(arguments: Sequence[str]) -> int:
     """Write what follows the prompt, symbol by symbol as it is chosen."""
-    options = parser().parse_args(arguments)
-    store = Store(options.runs_dir or default_runs_dir())
+    options = parser().parse_intermixed_args(arguments)
+    store = store_of(options.overrides) if options.overrides else Store(options.runs_dir or default_runs_dir())
     record = store.find(options.trial)
     directory = store.directory(record.id)
     if not last_checkpoint(directory).exists():
@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="swapformer sample", description="A trained model writes.")
     made.add_argument("trial", help="the beginning of a trial's id; swapformer trials lists them")
+    made.add_argument("overrides", nargs="*", metavar="runs_dir=…", help="where the trial is kept")
     made.add_argument("--prompt", required=True, help="what it goes on from; of an encoder-decoder, the source")
     made.add_argument("--tokens", type=int, default=200, help="symbols to write at most (default 200)")
     made.add_argument(
@@ -74,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--length-penalty", type=within(-100, 100), default=0.0, help="of the beams' scores (default 0)")
     made.add_argument("--seed", type=int, default=0, help="names the random draws (default 0)")
     made.add_argument("--no-cache", action="store_true", help="compute all positions anew for each symbol")
-    made.add_argument("--runs-dir", type=Path, help="where the trial is kept")
+    made.add_argument("--runs-dir", type=Path, help="the same")
     return add_common(made, json=False)
 
 

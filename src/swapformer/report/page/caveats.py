@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
+import numpy as np
+
 from swapformer.errors import cut
 from swapformer.report import number_format
 from swapformer.report.figures.condition_view import View
@@ -107,14 +109,17 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         + _older(records)
         + _origins(records)
     )
-    if any(isinstance(c.estimate, IdenticalEstimate) for verdict in verdicts for c in verdict.contrasts):
+    summaries = [summary for row in rows for summary in row.summaries.values()]
+    alike = [c.estimate for verdict in verdicts for c in verdict.contrasts if isinstance(c.estimate, IdenticalEstimate)]
+    compared = [one.comparison.individual for one in summaries if one.comparison is not None]
+    if alike or any(len(each) > 1 and np.ptp(each) == 0 for each in compared):
         found.append(
             "Some differences are the same number with every seed, where a t interval would have no width. Of values "
             "with a known range the interval allows for rare others that these seeds have not shown; else nothing is "
             "known."
         )
-    summaries = [summary for row in rows for summary in row.summaries.values()]
-    coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error})
+    told = {metric for verdict in verdicts if verdict.elsewhere for metric in verdict.claim.metrics}
+    coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error} - told)
     if coarse:
         found.append(
             f"In {', '.join(coarse)} the evaluation set's standard error is over twice that of the seeds for some arm: "

@@ -192,7 +192,9 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
             f"{claim.comparative} by at most {shown(most)}" if most > 0 else f"the opposite by at least {shown(-most)}"
         )
     if math.isinf(least):
-        return f"{claim.comparative} by {shown(value if low_edge != -math.inf else -value)}, without a limit"
+        towards = value if low_edge != -math.inf else -value
+        word = claim.opposite if towards < 0 and claim.opposite else claim.comparative
+        return f"{word} by {shown(abs(towards))}, without a limit"
     if least < 0 and claim.opposite:  # it may be the opposite
         end = f" and {shown(most)} {claim.comparative}" if math.isfinite(most) else ""
         return f"{'between' if end else 'at most'} {shown(-least)} {claim.opposite}{end}"
@@ -245,7 +247,7 @@ def _needs_text(verdict: Verdict) -> str:
     if verdict.pairs < 2 and undecided:
         few = min(undecided, key=lambda contrast: contrast.estimate.n)
         of = f"paired seeds of {few.arm} and {few.than}" if few.than else f"seeds with {few.arm}"
-        return f"there are {few.estimate.n} {of}, and at least 2 are needed"
+        return f"there {'is' if few.estimate.n == 1 else 'are'} {few.estimate.n} {of}, and at least 2 are needed"
     if verdict.needed is not None:
         return seeds_text(verdict.needed)
     if any(isinstance(contrast.estimate, AroundEstimate) and any(contrast.estimate.open) for contrast in undecided):
