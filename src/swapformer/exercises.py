@@ -102,7 +102,8 @@ def find(name: str) -> Named:
     try:
         if path.suffix in (".yaml", ".yml"):
             if not path.is_file():
-                raise UsageError(f"no study file {path}")
+                beside = [each.name for each in path.parent.glob("*.yaml")]
+                raise UsageError(f"no study file {path}{suggest(path.name, beside)}")
             return Named({study_name(path): path}, one=True)
         if path.is_dir():
             return _in_folder(path)

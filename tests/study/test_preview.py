@@ -53,7 +53,7 @@ def test_of_an_empty_store_it_counts_and_writes_nothing(tmp_path: Path) -> None:
     assert [(each.arm, len(each.trials), each.done) for each in found.asked] == [("h1", 4, ()), ("h2", 4, ())]
     assert found.operations == 4 * 10 * 100 * (48 + 48), "4 seeds of 10 steps of each arm, by the fake's count"
     assert found.bytes == 16 * 48 and math.isnan(found.seconds)
-    assert found.summary.startswith("8 trials; with 4 seeds, ") and "standard deviations" in found.summary
+    assert found.summary.startswith("8 trials; 4 seeds find ") and "standard deviations" in found.summary
     assert not (tmp_path / "runs").exists() and not (tmp_path / "journal").exists()
 
 

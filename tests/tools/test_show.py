@@ -106,7 +106,7 @@ def test_a_task_shows_its_tags_and_where_it_asks(capsys: pytest.CaptureFixture[s
         (["task=copy", "--out", "copy.svg"], "without a file"),
         (["task=copi"], "did you mean 'copy'"),
         (["model/pattern=causal,window"], "only of activation"),
-        (["model/norm=layernorm"], "what can be shown is task=… or named by its slot"),
+        (["model/norm=layernorm"], "what can be shown is task=… or a part as model/SLOT=OPTION"),
     ],
     ids=["suffix", "folder", "file", "task", "several", "slot"],
 )

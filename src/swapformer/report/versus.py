@@ -236,7 +236,7 @@ def _warnings(together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: 
         found.append(f"They measure on different things ({', '.join(measured)}), so no trials are paired.")
     if not len(together) and set(a.rows) & set(b.rows):
         found.append("Arms of the same name have no finished seed in common, so no trials are paired.")
-    if a.manifest.question != b.manifest.question:
+    if a.manifest.question and b.manifest.question and a.manifest.question != b.manifest.question:
         found.append("They ask different questions.")
     if a.manifest.baseline != b.manifest.baseline:
         found.append(

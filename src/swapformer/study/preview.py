@@ -114,10 +114,10 @@ class StudyPreview:
     def sight(self) -> str:
         """The difference that these seeds would see."""
         if self.distance is None:
-            return "no claims: the report will show differences without verdicts"
+            return "there are no claims, so nothing is judged"
         if not math.isfinite(self.distance):
             return "with one seed nothing is decided but what is exact"
-        return f"with {self.most} seeds, {self.distance:.2g} standard deviations beyond a margin would be seen"
+        return f"{self.most} seeds find a difference {self.distance:.2g} standard deviations beyond its margin"
 
     @property
     def most(self) -> int:

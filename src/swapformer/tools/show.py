@@ -50,8 +50,8 @@ def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
     slot = part.partition("=")[0].removeprefix("model/")
     if slot not in DRAWINGS or not part.startswith("model/") or "=" not in part:
         raise UsageError(
-            f"what can be shown is task=… or named by its slot, {', '.join(f'model/{name}=…' for name in DRAWINGS)}, "
-            f"but {part!r} is not{suggest(slot, DRAWINGS)}"
+            "what can be shown is task=… or a part as model/SLOT=OPTION, but "
+            f"{part!r} is neither{suggest(slot, DRAWINGS)}"
         )
     names = part.partition("=")[2].split(",")
     if len(names) > 1 and slot not in OVERLAYS:
