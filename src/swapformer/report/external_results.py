@@ -116,6 +116,7 @@ def records_of(
         directions,
         (),
         infinite=frozenset(infinite),
+        whole=True,
     )
     return records, list(_remarks(long, conditions, asked)), values
 

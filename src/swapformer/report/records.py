@@ -59,7 +59,7 @@ class Records:
     trials hold its figures' data in the form of an older version. `unreached`: (condition, arm, seed, metric) of times
     to a target that the trial did not reach; they are cut off. `items`: the sums over evaluated items of each condition
     and arm, as the mean of its finished seeds; nothing where some kept none. `generated`: whether the task generates
-    its samples and reads no text.
+    its samples and reads no text. `whole`: no further run will come, so that none is waited for.
     """
 
     manifest: Manifest
@@ -77,6 +77,7 @@ class Records:
     unreached: frozenset[tuple[str, str, int, str]] = frozenset()
     items: Mapping[tuple[str, str], Items] = field(default_factory=dict)
     generated: bool = False
+    whole: bool = False
 
     def at(self, condition: str) -> Records:
         """The records of one condition of the grid."""

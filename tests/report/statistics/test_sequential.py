@@ -115,6 +115,19 @@ def test_a_seed_counts_only_once_all_of_its_trials_have_ended(store: Store) -> N
     assert errors(store) == [[0.02]] and report.verdicts[0].pairs == 4
 
 
+def test_trials_whose_settings_are_still_to_be_chosen_are_waited_for(store: Store) -> None:
+    """The manifest names no trial of theirs yet; to leave them out would be a look at some arms only."""
+    judged(store, range(3), 3)
+    cells = [{"arm": arm, "seed": seed, "trial": store.trial(arm, seed)} for arm in store.arms for seed in range(3)]
+    shutil.rmtree(store.runs)
+    for cell in cells:
+        store.write_trial(cell["arm"], cell["seed"], {"val/loss": 1.0 + NOISE[cell["seed"]]})
+    store.manifest = {"cells": [cell for cell in cells if (cell["arm"], cell["seed"]) != ("near", 2)]}
+    store.write_manifest()
+    build(store.study, store.runs)
+    assert [len(look.trials) for series in read_manifest(store.study).ledger.series for look in series.looks] == [2]
+
+
 def test_one_seed_is_no_look(store: Store) -> None:
     judged(store, range(1), 8)
     assert errors(store) == []

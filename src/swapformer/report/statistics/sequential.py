@@ -97,7 +97,7 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     trials = _trials(manifest, arms)
     cells = records.cells[records.cells["arm"].isin(arms)]
     environments = tuple(sorted({where for where in cells["environment"] if where}))
-    awaited = cells["status"].isin(_OPEN) & (cells["trial"] != "")  # a run without an id will never come
+    awaited = cells["status"].isin(() if records.whole else _OPEN)
     open_seeds, here = set(cells.loc[awaited, "seed"]), set(cells["seed"])
     series, of = _series(manifest, trials, environments, settings_of(manifest, arms)), claims_digest(claims)
     looks = list(takewhile(lambda look: look.trials.keys() <= here, series.looks)) if series else []
