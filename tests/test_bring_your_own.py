@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import sys
@@ -140,7 +141,8 @@ def test_the_study_of_nanogpt_reads_what_its_script_prints() -> None:
 
 
 @pytest.mark.evidence
-def test_a_lightning_module_is_studied(place: Path) -> None:
+def test_a_lightning_module_is_studied(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as in an activated environment
     for path in (ROOT / "examples" / "lightning_module").iterdir():
         shutil.copy(path, place)
     assert main(["study", "study.yaml", "seeds=2", "measure.settings.epochs=2"]) == 0

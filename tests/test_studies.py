@@ -69,7 +69,7 @@ def any_machine() -> Iterator[None]:
     identities._hardware.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(identities, "version", lambda package: f"{package} of any version")
-        patch.setattr(identities, "hardware", lambda accelerator: {"name": "any machine"})
+        patch.setattr(identities, "hardware", lambda accelerator: "any machine")
         yield
     identities._hardware.cache_clear()
 

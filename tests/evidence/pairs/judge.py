@@ -142,7 +142,7 @@ class Judge:
             if found is not None:
                 return PairVerdict(pair, found)
         setup = max(refusals, key=lambda setup: self._clarity(pair, setup))
-        faults = tuple(self._faults(pair, setup))
+        faults = tuple(self._faults(pair, setup, refusals))
         return PairVerdict(pair, setup, tuple(self.problems(setup)), faults)
 
     def accepted(self, start: Setup, keep: set[str], refused: Callable[[Setup], object] = id) -> Setup | None:
@@ -182,11 +182,17 @@ class Judge:
         problems = self.problems(setup)
         return sum(names(" ".join(problems), option) for option in pair), -len(problems)
 
-    def _faults(self, pair: Pair, setup: Setup) -> Iterator[str]:
-        """Defects of a refusal: it must name both options and an alternative, and each alternative must work."""
+    def _faults(self, pair: Pair, setup: Setup, refusals: Sequence[Setup]) -> Iterator[str]:
+        """Defects of a refusal: it must name both options and an alternative, and each alternative must work.
+
+        Where no task suits both options, each is named by the refusal on a stage that suits the other.
+        """
         said = " ".join(self.problems(setup))
-        for option in pair:
-            if not names(said, option):
+        for option, other in (pair, pair[::-1]):
+            elsewhere = (" ".join(self.problems(each)) for each in refusals)
+            if not names(said, option) and not any(
+                names(each, option) and not names(each, other) for each in elsewhere
+            ):
                 yield f"it does not name {option}"
         ways = advised(said)
         if not ways:
