@@ -140,7 +140,7 @@ class Report:
     def render(self, console: Console) -> None:
         """Print a line for each verdict, tables and caveats; where a page holds it all, the table of the first metric.
 
-        Where nothing more than the page is asked for, what limits a verdict stands below it all the same.
+        Notes that limit a verdict are always printed below it.
         """
         manifest = self.records.manifest
         brief = any(path.name == _PAGE for path in self.files) or (self.directory.name == _FOLDER and bool(self.page))
