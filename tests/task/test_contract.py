@@ -45,6 +45,12 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "targets too large": ("inputs[:, : -self.delay]", "inputs[:, : -self.delay] + 1", "from 0 to 7, but reach from"),
     "no targets": ("targets[:, self.delay :] = inputs[:, : -self.delay]", "pass", "must have a target that is not"),
     "another each time": ("generator=stream(*key)", "", "must give the same batch whenever it is asked, but gave two"),
+    "batches of two sizes": ("(self.batch_size, self", "(self.batch_size + key[-1], self", "gives 32 and 33"),
+    "other rows alone": (
+        "    def metrics",
+        "    def train_rows(self, seed, step, *rows):\n        return self.batch(0)\n\n    def metrics",
+        "must give the sequences that train_batch has there, but gives others",
+    ),
     "no sets": (SETS, "[]", r"evaluation\(\"val\"\) must begin with a set named \"\", but its sets are none"),
     "another name first": (SETS, SETS.replace('""', '"@9"'), "named \"\", but its sets are '@9'"),
     "no loss": ('("loss", "loss_se", "accuracy"', '("accuracy"', r"metrics\(\) must have `loss`, but has accuracy"),

@@ -23,9 +23,10 @@ from torch.utils.data._utils import pin_memory
 from settings_of_tasks import NEEDED, NOTHING_TO_CHANGE, SMALL, change_of
 from swapformer.paths import conf_dir
 from swapformer.study.config.choices import hydra_config
-from swapformer.task import Addition, Batch, Copy, Task
-from swapformer.task.base import Sequences
+from swapformer.task import Addition, Batch, Copy, Masked, Task
+from swapformer.task.base import Sequences, Split, cut
 from swapformer.task.synthetic import Synthetic
+from swapformer.task.text_task import TextTask
 from swapformer.training.assemble import build_task
 from swapformer.training.data import BatchShare
 from texts import text
@@ -108,6 +109,44 @@ def test_seeds_and_steps_give_batches_of_their_own_and_seed_0_is_a_seed(path: Pa
     assert len(digests) == 25
     assert torch.equal(torch.get_rng_state(), state), "nor is it touched"
     assert digest(task.train_batch(np.int64(0), np.int64(0))) == first  # type: ignore[arg-type]
+
+
+def rows_apart(task: Task, step: int = 3) -> list[int]:
+    """The sequences of a batch that are others where they are asked for without the rest of it."""
+    whole = task.train_batch(1, step)
+    rows = range(len(whole.inputs))
+    return [
+        at for at in rows if digest(task.train_rows(1, step, at, at + 1)) != digest(cut(whole, len(rows), at, at + 1))
+    ]
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_a_device_makes_the_sequences_that_the_whole_batch_has(path: Path) -> None:
+    assert not rows_apart(build(path, batch_size=4))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"order": "shuffled"}, {"packing": "documents"}, {"packing": "documents", "reset_positions": True}]
+)
+def test_a_device_makes_its_own_blocks_of_text_only(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = conf_dir() / "task" / "text.yaml"
+    task = build(path, batch_size=4, **settings)
+    assert not rows_apart(task)
+    read, take = list[int](), TextTask.take
+
+    def counting(text: TextTask, split: Split, positions: torch.Tensor) -> torch.Tensor:
+        read.append(len(positions))
+        return take(text, split, positions)
+
+    monkeypatch.setattr(TextTask, "take", counting)
+    task.train_rows(0, 0, 1, 3)
+    assert read == [2]
+
+
+def test_a_task_that_draws_for_its_whole_batch_cannot_make_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: a task whose sequences depend on each other says that they do not."""
+    monkeypatch.setattr(Masked, "independent", True)
+    assert rows_apart(build(conf_dir() / "task" / "masked.yaml", batch_size=4))
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)

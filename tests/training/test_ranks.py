@@ -1,4 +1,4 @@
-"""Several devices of one trial: two ranks do what one does, to rounding, and stop and go on as one."""
+"""Several devices of one trial: two or four ranks do what one does, to rounding, and stop and go on as one."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from swapformer.training.module import TrialModule, can_be_merged, merge
 from swapformer.training.ranks import Ranks
 from swapformer.training.trainer import shard
 from swapformer.training.weights import read_weights
-from training.two_ranks import Job, train_on_two_ranks
+from training.ranks_of_a_trial import Job, train_on_ranks
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=7", "model.d_model=16"),
     *("model.num_heads=2", "model.num_layers=2", "optim.lr=0.01", "schedule.warmup_steps=1", "log_every=1"),
-    *("budget.steps=6", "eval.every=3", "eval.batches=2", "eval.final_batches=3", "trainer.precision=64-true"),
+    *("budget.steps=6", "eval.every=3", "eval.batches=2", "eval.final_batches=5", "trainer.precision=64-true"),
 ]
 """In float64, with batches of seven sequences of different lengths, which no number of parts divides."""
 ARMS = {
@@ -111,8 +111,16 @@ def rare_outcomes(place: Path) -> dict[str, Outcome]:
     return trained(jobs | resumed("ddp", place))
 
 
-def trained(jobs: dict[str, Job]) -> dict[str, Outcome]:
-    found = dict(zip(jobs, train_on_two_ranks(list(jobs.values())), strict=True))
+@pytest.fixture(scope="module")
+def outcomes_of_four(place: Path) -> dict[str, Outcome]:
+    """The trainings on four ranks: three have two sequences of a batch, one has one."""
+    names = {f"four {strategy}": strategy for strategy in ("ddp", "fsdp")}
+    jobs = {name: Job(compose([*TINY, "trainer.devices=4", *ARMS[each]]), place / name) for name, each in names.items()}
+    return trained(jobs, 4)
+
+
+def trained(jobs: dict[str, Job], count: int = 2) -> dict[str, Outcome]:
+    found = dict(zip(jobs, train_on_ranks(list(jobs.values()), count), strict=True))
     assert {name: outcome.status for name, outcome in found.items()} == {
         name: "interrupted" if job.stop_at else "finished" for name, job in jobs.items()
     }
@@ -130,9 +138,10 @@ def alone(place: Path) -> tuple[Path, Outcome]:
     [
         *((name, "outcomes") for name in ("ddp", "fsdp", "fsdp in two parts")),
         *(pytest.param(name, "rare_outcomes", marks=pytest.mark.evidence) for name in RARE),
+        *(pytest.param(f"four {name}", "outcomes_of_four", marks=pytest.mark.evidence) for name in ("ddp", "fsdp")),
     ],
 )
-def test_two_ranks_train_and_measure_what_one_device_does(
+def test_ranks_train_and_measure_what_one_device_does(
     name: str, trainings: str, request: pytest.FixtureRequest, alone: tuple[Path, Outcome], place: Path
 ) -> None:
     directory, expected = alone
@@ -242,9 +251,10 @@ def shares(ranks: Ranks, accumulate: int, **settings: Any) -> list[BatchShare]:
 def test_ranks_share_out_the_very_batch_of_one_device() -> None:
     (whole,) = shares(Ranks(), 1)
     parts = [shares(Ranks(rank, 3), 2) for rank in range(3)]
-    rows = torch.cat([parts[rank][turn].batch.inputs for turn in range(2) for rank in range(3)])
+    rows = torch.cat([share.batch.inputs for own in parts for share in own])
     assert torch.equal(rows, whole.batch.inputs)
-    assert all(share.targets == whole.targets for own in parts for share in own)
+    assert [own[0].targets for own in parts] == [own[1].targets for own in parts]
+    assert {name: sum(own[0].targets[name] for own in parts) for name in whole.targets} == whole.targets
     assert [sum(share.num_positions for share in own) for own in parts] == [whole.num_positions] * 3
 
 

@@ -17,8 +17,8 @@ from swapformer.probes.head_scores import BINS, SCORES, HeadScores, SeenAttentio
 from swapformer.ranges import Count
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Profile, Shape
-from swapformer.task.base import Batch, Task
-from swapformer.training.data import EvaluationStream, cut, drawn_position_range
+from swapformer.task.base import Batch, Task, cut
+from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 WEIGHTS = "*.attn.hook_pattern"

@@ -14,8 +14,8 @@ from swapformer.probes.attention_statistics import written
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count, Natural
 from swapformer.results.shapes import AttentionMaps
-from swapformer.task.base import Batch, Task
-from swapformer.training.data import EvaluationStream, cut, drawn_position_range
+from swapformer.task.base import Batch, Task, cut
+from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import tokens_of
 
 

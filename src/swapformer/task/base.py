@@ -91,6 +91,17 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value._mapped(change) if isinstance(value, Sequences) else value
 
 
+def cut(value: Any, rows: int, low: int, high: int) -> Any:
+    """The sequences `low` … `high` − 1 of what has `rows` of them; what all rows share stays as it is."""
+    if isinstance(value, Tensor):
+        return value[low:high] if value.shape[0] == rows else value
+    if isinstance(value, Mapping):
+        return {name: cut(channel, rows, low, high) for name, channel in value.items()}
+    if isinstance(value, Sequences):
+        return replace(value, **{f.name: cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
+    return value
+
+
 def target_mask(targets: Tensor) -> Tensor:
     """True where a target carries loss."""
     return ~targets.isnan() if targets.is_floating_point() else targets != IGNORE
@@ -176,6 +187,15 @@ class Task(Declared, ABC):
     @abstractmethod
     def train_batch(self, seed: int, step: int) -> Batch:
         """Training batch number `step` under the data seed `seed`: a pure function of both, in any order or process."""
+
+    def train_rows(self, seed: int, step: int, low: int, high: int) -> Batch:
+        """The sequences `low` … `high` − 1 of `train_batch(seed, step)`: what one of several devices trains on.
+
+        A task whose sequences do not depend on each other can make them without the rest of the batch.
+        """
+        batch = self.train_batch(seed, step)
+        found: Batch = cut(batch, len(batch.inputs), low, high)
+        return found
 
     def crowded_batch(self) -> str | None:
         """The reason why a training batch is larger than its source, and a size that fits; None where it is not."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN, Readout
-from swapformer.task.base import IGNORE, Batch, Sequences, Task, target_mask
+from swapformer.task.base import IGNORE, Batch, Sequences, Task, cut, target_mask
 
 ATTRIBUTES: Mapping[str, tuple[str, str]] = {
     "vocab_size": ("the number of token ids", "self.vocab_size = 26"),
@@ -46,12 +46,23 @@ def require_attributes(task: Task) -> None:
 def require_data(task: Task) -> None:
     """UsageError for the first fault of a task's first batches, metrics and hash.
 
-    Asked are shapes, types and ranges, at least one target, that a batch is the same when it is asked for again, and
-    that the metrics have a loss and a direction each.
+    Asked are shapes, types and ranges, at least one target, that batches are of one size, that a batch is the same when
+    it is asked for again, whole or in part, and that the metrics have a loss and a direction each.
     """
     first = _checked(task, "train_batch(0, 0)", task.train_batch(0, 0))
-    task.train_batch(1, 1)
+    rows, others = len(first.inputs), len(task.train_batch(1, 1).inputs)
+    if rows != others:
+        raise UsageError(
+            f"{_name(task)}.train_batch must give as many sequences at every step, but gives {rows} and {others}; make "
+            "each batch as large"
+        )
     _require_same(task, "train_batch(0, 0)", first, task.train_batch(0, 0))
+    own = task.train_rows(0, 0, rows - 1, rows)
+    if not _equal(cut(first, rows, rows - 1, rows), own):
+        raise UsageError(
+            f"{_name(task)}.train_rows must give the sequences that train_batch has there, but gives others; leave it "
+            "out where a sequence depends on the rest of its batch"
+        )
     sets = task.evaluation("val")
     if not sets or sets[0].name != "":
         names = ", ".join(repr(each.name) for each in sets) or "none"
@@ -129,13 +140,17 @@ def _require_targets(where: str, inputs: Tensor, targets: Tensor, readout: Reado
 
 
 def _require_same(task: Task, call: str, first: Batch, again: Batch) -> None:
+    if not _equal(first, again):
+        raise UsageError(
+            f"{_name(task)}.{call} must give the same batch whenever it is asked, but gave two; draw from "
+            "`swapformer.random.stream(…)`, seeded by what is asked"
+        )
+
+
+def _equal(first: Batch, again: Batch) -> bool:
+    """Whether two batches read and ask the same."""
     pairs = [(first.inputs, again.inputs), *((first.answers[name], again.answers[name]) for name in first.answers)]
-    for one, other in pairs:
-        if one.shape != other.shape or not torch.equal(one.nan_to_num(), other.nan_to_num()):
-            raise UsageError(
-                f"{_name(task)}.{call} must give the same batch whenever it is asked, but gave two; draw from "
-                "`swapformer.random.stream(…)`, seeded by what is asked"
-            )
+    return all(one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)
 
 
 def _require_metrics(task: Task, batch: Batch) -> None:

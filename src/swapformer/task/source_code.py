@@ -72,6 +72,7 @@ class Roles(BlockTask):
 
     directions = CLASS_DIRECTIONS
     predicts_next = False
+    independent = True
     classes = ROLES
 
     def __init__(self, *, source: Source, segments: bool = False, **settings: Any) -> None:

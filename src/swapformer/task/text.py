@@ -31,6 +31,7 @@ class NextToken(PackedTask):
     """
 
     lookahead = 1
+    independent = True
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

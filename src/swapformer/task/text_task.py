@@ -190,6 +190,9 @@ class BlockTask(TextTask):
     cuts a split into blocks that do not overlap and goes through them once, in a fixed shuffled order.
     """
 
+    independent = False
+    """Whether a block's sequence depends on nothing but where the block starts, so that each device makes its own."""
+
     def __init__(self, *, order: Literal["random", "shuffled"] = "random", **settings: Any) -> None:
         self.order = order
         self._orders: dict[tuple[int, int], Tensor] = {}
@@ -200,13 +203,20 @@ class BlockTask(TextTask):
         """The sequences of the `length` tokens of a split that begin at each of `starts` [B]."""
 
     def train_batch(self, seed: int, step: int) -> Batch:
+        return self._blocks_at(seed, step, slice(None))
+
+    def train_rows(self, seed: int, step: int, low: int, high: int) -> Batch:
+        rows = slice(low, high)
+        return self._blocks_at(seed, step, rows) if self.independent else super().train_rows(seed, step, low, high)
+
+    def _blocks_at(self, seed: int, step: int, rows: slice) -> Batch:
         generator = stream("train", int(seed), int(step))
         if self.order == "random":
             last = len(self.ids["train"]) - self.tokens_needed(self.block)
             starts = torch.randint(last + 1, (self.batch_size,), generator=generator)
         else:
             starts = self._shuffled(int(seed), int(step))
-        return self.batch("train", starts, self.block - self.own_tokens, generator)
+        return self.batch("train", starts[rows], self.block - self.own_tokens, generator)
 
     def _shuffled(self, seed: int, step: int) -> Tensor:
         """The starts of the blocks of batch number `step`, where epoch follows epoch without a gap."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from swapformer.errors import UsageError
 from swapformer.random import stream
-from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, target_mask
+from swapformer.task.base import Batch, EvaluationSet, Sequences, Task, cut, target_mask
 from swapformer.task.baselines import count_targets
 from swapformer.training.ranks import Ranks
 
@@ -27,24 +27,14 @@ class BatchShare(NamedTuple):
 
     Attributes:
         batch: the sequences of this part.
-        targets: for each answer, how many targets the whole batch of the step has, whose mean is the step's loss.
+        targets: for each answer, how many targets this rank's parts of the step have. Over all ranks they are those of
+            the whole batch, whose mean is the step's loss.
         num_positions: those of the parts that all ranks have at the same time.
     """
 
     batch: Batch
     targets: Mapping[str, int]
     num_positions: int
-
-
-def cut(value: Any, rows: int, low: int, high: int) -> Any:
-    """The sequences `low` … `high` − 1 of what has `rows` of them; what all rows share stays as it is."""
-    if isinstance(value, Tensor):
-        return value[low:high] if value.shape[0] == rows else value
-    if isinstance(value, Mapping):
-        return {name: cut(channel, rows, low, high) for name, channel in value.items()}
-    if isinstance(value, Sequences):
-        return replace(value, **{f.name: cut(getattr(value, f.name), rows, low, high) for f in fields(value)})
-    return value
 
 
 def drawn_position_range(model: nn.Module) -> int | None:
@@ -91,7 +81,8 @@ def _draw(sequences: SequencesType, drawn_from: int, *key: object) -> SequencesT
 class TrainingStream(IterableDataset[BatchShare]):
     """Batches of the steps `start` … `steps` − 1, each cut into `accumulate` parts, on drawn positions if asked.
 
-    Several ranks cut the same batch into so many times more parts and take turns: between them they see all of it.
+    Several ranks cut the same batch into so many times more parts: between them they see all of it. Each makes its own
+    parts only, where the task can.
 
     Raises:
         UsageError: for a batch of fewer sequences than parts.
@@ -114,28 +105,50 @@ class TrainingStream(IterableDataset[BatchShare]):
         return self.steps * self.accumulate
 
     def __iter__(self) -> Iterator[BatchShare]:
-        for step in range(self.start, self.steps):
-            batch = with_drawn_positions(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
-            targets = {name: int(target_mask(target).sum()) for name, target in batch.answers.items()}
-            if self.accumulate * self.ranks.count == 1:
-                yield BatchShare(batch, targets, batch.num_positions)
-            else:
-                yield from self._parts(batch, targets)
+        cuts, steps = self.accumulate * self.ranks.count, range(self.start, self.steps)
+        if cuts == 1:
+            for step in steps:
+                batch = self._positioned(step)
+                yield BatchShare(batch, _targets(batch), batch.num_positions)
+        elif steps:
+            rows = len(self.task.train_batch(self.seed, self.start).inputs)
+            if rows < cuts:
+                raise UsageError(
+                    f"every one of {self.ranks.count} devices × {self.accumulate} parts must have a sequence, but a "
+                    f"batch has {rows}; raise task.batch_size, or lower trainer.devices or "
+                    "trainer.accumulate_grad_batches."
+                )
+            bounds = [rows * i // cuts for i in range(cuts + 1)]
+            for step in steps:
+                yield from self._parts(step, bounds)
 
-    def _parts(self, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
-        """This rank's parts of a batch, which are of nearly equal numbers of sequences."""
-        rows, count = batch.inputs.shape[0], self.ranks.count
-        cuts = self.accumulate * count
-        if rows < cuts:
-            raise UsageError(
-                f"every one of {count} devices × {self.accumulate} parts must have a sequence, but a batch has "
-                f"{rows}; raise task.batch_size, or lower trainer.devices or trainer.accumulate_grad_batches."
-            )
-        bounds = [rows * i // cuts for i in range(cuts + 1)]
-        parts = [cut(batch, rows, low, high) for low, high in pairwise(bounds)]
-        for first in range(0, len(parts), count):
-            together = parts[first : first + count]
-            yield BatchShare(together[self.ranks.rank], targets, sum(part.num_positions for part in together))
+    def _parts(self, step: int, bounds: Sequence[int]) -> Iterator[BatchShare]:
+        """This rank's parts of a batch that is cut at `bounds`; those of a rank follow one another."""
+        first = self.ranks.rank * self.accumulate
+        own = bounds[first : first + self.accumulate + 1]
+        batch = self._rows(step, own[0], own[-1])
+        rows, targets = len(batch.inputs), _targets(batch)
+        positions = batch.num_positions // rows
+        for turn, (low, high) in enumerate(pairwise(own)):
+            ends = bounds[turn + 1 :: self.accumulate], bounds[turn :: self.accumulate]
+            together = sum(after - before for after, before in zip(*ends, strict=False))
+            yield BatchShare(cut(batch, rows, low - own[0], high - own[0]), targets, positions * together)
+
+    def _rows(self, step: int, low: int, high: int) -> Batch:
+        """The sequences `low` … `high` − 1 of a batch, of which no other is made where the task can do without."""
+        if self.drawn_from is None:
+            return self.task.train_rows(self.seed, step, low, high)
+        batch = self._positioned(step)  # one draw of positions for all of its sequences
+        found: Batch = cut(batch, len(batch.inputs), low, high)
+        return found
+
+    def _positioned(self, step: int) -> Batch:
+        return with_drawn_positions(self.task.train_batch(self.seed, step), self.drawn_from, self.seed, step)
+
+
+def _targets(batch: Batch) -> dict[str, int]:
+    """How many targets each answer has."""
+    return {name: int(target_mask(target).sum()) for name, target in batch.answers.items()}
 
 
 class ItemDigest:

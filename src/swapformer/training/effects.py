@@ -21,9 +21,9 @@ from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.targets import make
-from swapformer.task.base import Batch, Sequences, Task, target_mask
+from swapformer.task.base import Batch, Sequences, Task, cut, target_mask
 from swapformer.training.assemble import Config, build_model, build_plan, factory, scaling
-from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, cut, drawn_position_range
+from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 from swapformer.training.optimiser import OURS, freeze, parameter_groups
 from swapformer.training.schedule import Schedule

@@ -134,14 +134,22 @@ class TrialModule(lightning.LightningModule):
         self.step = batch_idx // self.accumulate + 1
         self.tokens_seen += share.num_positions
         first, *early = self.losses(model_inputs(share.batch), share.batch)
-        loss = _share(first, share)
+        targets = self._targets(share)
+        loss = _share(first, targets)
         self.loss_share = self.ranks.sum(loss.detach())
         for each in early:
-            loss = loss + self.model.depth.loss * _share(each, share)
+            loss = loss + self.model.depth.loss * _share(each, targets)
         # Lightning divides by the number of parts, and the strategy by that of ranks; the sum over all of them must be
         # the mean over the whole batch.
         auxiliary = take_auxiliary_loss(self.model)
         return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
+
+    def _targets(self, share: BatchShare) -> Mapping[str, int | Tensor]:
+        """For each answer, how many targets the whole batch of the step has."""
+        if self.ranks.count == 1:
+            return share.targets
+        counts = self.ranks.sum(torch.tensor(list(share.targets.values()), device=self.device))
+        return dict(zip(share.targets, counts, strict=True))
 
     def _losses(self, inputs: ModelInputs, batch: Batch) -> list[dict[str, Tensor]]:
         """The loss summed over all targets, by answer: of the whole model, then of each early exit.
@@ -273,9 +281,9 @@ class TrialModule(lightning.LightningModule):
         self.notes = tuple(checkpoint.get("notes", ()))
 
 
-def _share(losses: Mapping[str, Tensor], share: BatchShare) -> Tensor:
+def _share(losses: Mapping[str, Tensor], targets: Mapping[str, int | Tensor]) -> Tensor:
     """The share of a part in the mean loss over the step's targets, summed over the answers."""
-    return reduce(add, [loss / share.targets[name] for name, loss in losses.items()])
+    return reduce(add, [loss / targets[name] for name, loss in losses.items()])
 
 
 def compiled(function: Callable[..., Any], trainer: Mapping[str, Any]) -> Callable[..., Any]:

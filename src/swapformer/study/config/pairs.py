@@ -15,9 +15,8 @@ from swapformer.model.dims import Dims
 from swapformer.model.pattern import Full, Pattern
 from swapformer.model.plan import LayerPlan
 from swapformer.model.topology import Topology
-from swapformer.task.base import Batch, Sequences, Task
+from swapformer.task.base import Batch, Sequences, Task, cut
 from swapformer.training.assemble import build_plan, factory
-from swapformer.training.data import cut
 from swapformer.training.inputs import tokens_of
 
 BATCHES = 4

@@ -1,4 +1,4 @@
-"""Two CPU ranks for tests, forked where everything is imported: they train one configuration after the other.
+"""CPU ranks for tests, forked where everything is imported: they train one configuration after the other.
 
 What torchrun would tell them is told here; `study/launch/test_torchrun.py` tests the start of a trial through torchrun.
 """
@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from lightning import Callback, Trainer
 from torch import Tensor, nn
 
 from swapformer.study.launch.signals import unblock_sigterm
-from swapformer.task.base import Batch, target_mask
 from swapformer.training import module
-from swapformer.training.data import BatchShare, TrainingStream
+from swapformer.training.data import BatchShare
 from swapformer.training.fit import Outcome, train
+from swapformer.training.module import TrialModule
 
 SECONDS = 150
 """Until they are given up."""
@@ -38,7 +38,7 @@ class Job:
     Attributes:
         config, directory: of the trial.
         stop_at: the step at which rank 1 alone is asked to stop; None for never.
-        spoiled: whether each part's loss is the mean over its own targets, averaged over the parts.
+        spoiled: whether each rank's loss is the mean over its own targets, averaged over the ranks.
         unmerged: whether each rank keeps the sums of its own part of an evaluation.
         own_norm: whether the norm of a gradient is that of the weights which lie on the rank.
     """
@@ -51,22 +51,22 @@ class Job:
     own_norm: bool = False
 
 
-def train_on_two_ranks(jobs: Sequence[Job]) -> list[Outcome]:
-    """What rank 0 says of each job."""
+def train_on_ranks(jobs: Sequence[Job], count: int = 2) -> list[Outcome]:
+    """What rank 0 of so many says of each job."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["swapformer.study.launch.fork_imports"])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     results = context.SimpleQueue()
-    processes = [context.Process(target=_rank, args=(rank, port, jobs, results)) for rank in range(2)]
+    processes = [context.Process(target=_rank, args=(rank, count, port, jobs, results)) for rank in range(count)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(SECONDS)
     for process in processes:
         process.kill()
-    assert [process.exitcode for process in processes] == [0, 0], "a rank failed: its traceback is above"
+    assert [process.exitcode for process in processes] == [0] * count, "a rank failed: its traceback is above"
     outcomes: list[Outcome] = results.get()
     return outcomes
 
@@ -80,14 +80,8 @@ class _StopAt(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _mean_of_means(stream: TrainingStream, batch: Batch, targets: Mapping[str, int]) -> Iterator[BatchShare]:
-    for share in _PARTS(stream, batch, targets):
-        parts = stream.accumulate * stream.ranks.count
-        own = {name: parts * int(target_mask(target).sum()) for name, target in share.batch.answers.items()}
-        yield share._replace(targets=own)
-
-
-_PARTS = TrainingStream._parts
+def _own_targets(trial: TrialModule, share: BatchShare) -> dict[str, int]:
+    return {name: trial.ranks.count * count for name, count in share.targets.items()}
 
 
 def _clip_and_return_own_norm(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
@@ -101,9 +95,9 @@ def _clip_and_return_own_norm(parameters: Iterable[nn.Parameter], limit: float) 
 _CLIP = nn.utils.clip_grad_norm_
 
 
-def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
+def _rank(rank: int, count: int, port: int, jobs: Sequence[Job], results: Any) -> None:
     unblock_sigterm()  # the fork server may be a launcher's, which is deaf
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     os.environ |= {name: str(number) for name, number in {**numbers, "MASTER_PORT": port}.items()}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if Path("/sys/class/net/lo").exists():
@@ -122,7 +116,7 @@ def _rank(rank: int, port: int, jobs: Sequence[Job], results: Any) -> None:
 def _outcome(job: Job) -> Outcome:
     watchers = [] if job.stop_at is None else [_StopAt(job.stop_at)]
     with (
-        mock.patch.object(TrainingStream, "_parts", _mean_of_means if job.spoiled else _PARTS),
+        mock.patch.object(TrialModule, "_targets", _own_targets if job.spoiled else TrialModule._targets),
         mock.patch.object(module, "merge", (lambda metrics, ranks: None) if job.unmerged else module.merge),
         mock.patch.object(nn.utils, "clip_grad_norm_", _clip_and_return_own_norm if job.own_norm else _CLIP),
     ):
