@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+LARGEST = 3_000_000
+"""Bytes of the wheel."""
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,7 @@ def test_configuration_studies_plugins_and_templates_travel_in_the_wheel(built: 
     assert any(name.startswith("hydra_plugins/swapformer/") for name in packed)
     tops = {name.partition("/")[0] for name in packed if ".dist-info/" not in name}
     assert tops == {"swapformer", "hydra_plugins"}, "benchmarks and tests stay outside"
+    assert wheel.stat().st_size <= LARGEST
 
 
 def test_the_sdist_holds_what_the_repository_checks_itself_with(built: Path) -> None:
