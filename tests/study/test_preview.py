@@ -144,6 +144,10 @@ def test_a_dry_run_prints_it_and_leaves_no_store(tmp_path: Path, capsys: pytest.
     out = capsys.readouterr().out
     assert "6 trials, 8 more to choose settings by, about " in out and "time on this machine: about " in out
     assert "memory of a step of the largest trial" in out and not store.exists()
+    table = [line.split()[:6] for line in out.splitlines()[1:5]]
+    assert table == [[arm, "2", "to", "choose", "from", "4"] for arm in ("one", "two")] + [
+        [arm, "the", "best", "of", "them", "3"] for arm in ("one", "two")
+    ]
     assert main(["study", str(study), "--dry-run", "--json", "hydra.launcher.slots=3", f"runs_dir={store}"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["to_run"] == {"reported": 6, "tuning": 8} and told["slots"] == 3 and told["seconds"] > 0

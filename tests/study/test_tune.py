@@ -17,12 +17,14 @@ from swapformer.results import record as records
 from swapformer.results.arms import ArmCondition
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
+from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import expand
 from swapformer.study.launch.launcher import Launch
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.messages import tuning_lines
 from swapformer.study.plan import Plan, Template
+from swapformer.study.preview import preview
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 from swapformer.study.tune import SettingResult, choose
@@ -114,6 +116,15 @@ class TestAWholeStudy:
     def test_fails_and_leaves_an_arm_out_whose_tuning_has_no_results(self, whole: StudyResult) -> None:
         assert len(whole.failed) == 8 and set(whole.failed.values()) == {records.FAILED}
         assert whole.report.records.count("missing", "broken") == 3
+
+    def test_a_dry_run_of_it_counts_the_trials_with_the_settings_that_were_chosen(
+        self, whole: StudyResult, place: Path
+    ) -> None:
+        planned, store = plan(place, arms={**ARMS, "broken": ["best=1e-3", "behaviour=fail"]}), Store(place / "runs")
+        asked = preview(planned, store, find_differences(planned), 1).asked
+        assert {each.arm: (each.setting, len(each.done)) for each in asked if each.what == "reported"} == {
+            "base": (("lr=1e-2",), 3), "other": (("lr=1e-3",), 3), "wild": (("lr=1e-1",), 3), "broken": ((), 0),
+        }  # fmt: skip
 
     def test_trains_nothing_when_it_is_run_again_but_what_failed(self, whole: StudyResult, place: Path) -> None:
         trained = fakes.runs(place / "journal")

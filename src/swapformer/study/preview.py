@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from swapformer.errors import UsageError
@@ -18,6 +19,7 @@ from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.plan import Plan, Template
 from swapformer.study.spec import Spec, claims_of
 from swapformer.study.trial_times import TrialTimes
+from swapformer.study.tune import choose
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class ArmTrials:
     """The trials of an arm in a condition, with one setting of what is tuned.
 
     Attributes:
+        setting: of what is tuned; empty for reported trials whose setting is still to be chosen.
         what: `reported`, or `tuning` for those that a setting is chosen by.
         trials: their ids, in the order of the seeds.
         done: those that have their result.
@@ -127,11 +130,19 @@ class StudyPreview:
     def lines(self) -> Iterable[str]:
         """All of it, for people: a table of the trials, then what they take and could show."""
         rows = [("arm", "setting", "trials", "in the store", "operations each", "time each")]
-        for each in self.asked:
-            what = ", ".join(each.setting) + (" (to choose by)" if each.what == "tuning" else "")
-            time = f.duration(each.seconds)
-            cells = (str(len(each.trials)), str(len(each.done)), f.scaled(each.operations), time)
-            rows.append((arm_name(each.arm, each.condition), what, *cells))
+        tuned = {each.arm for each in self.asked if each.what == "tuning"}
+        for (*arm, what), found in groupby(self.asked, key=lambda each: (each.arm, each.condition, each.what)):
+            first, *others = found
+            setting = ", ".join(first.setting)
+            if what == "tuning":
+                setting = f"{len(others) + 1} to choose from"
+            elif arm[0] in tuned and not setting:
+                setting = "the best of them"
+            counts = [
+                str(sum(len(own) for own in each))
+                for each in zip(*((one.trials, one.done) for one in (first, *others)), strict=True)
+            ]
+            rows.append((arm_name(*arm), setting, *counts, f.scaled(first.operations), f.duration(first.seconds)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -187,7 +198,8 @@ def preview(
     """Everything that is known of a plan before it is run; nothing is written.
 
     Args:
-        plan: of a study; an arm that is still to be tuned is counted with the first of its settings.
+        plan: of a study; an arm is counted with the setting that its tuning trials in the store choose, and one that is
+            still to be tuned with the first of its settings.
         store: where its trials lie, if there are any.
         differences: as `find_differences` gives them: they hold the operations of each arm.
         slots: how many trials this machine runs at a time; None: others run them, whose times are not known.
@@ -195,6 +207,8 @@ def preview(
         start: seconds of processor time that this process took until now.
     """
     spec = plan.spec
+    if spec.tune is not None:
+        plan = replace(plan, chosen=choose(plan, store))
     operations = {(each.arm, each.condition): each.flops for each in differences}
     times = TrialTimes(plan, store, operations)
     found, seen = list[ArmTrials](), set[str]()
@@ -206,7 +220,9 @@ def preview(
         ids = tuple(trial.id for trial in own)
         if own:
             counted = operations.get(template.arm_condition, math.nan)
-            setting, seconds = template.setting, math.nan if slots is None else times.seconds(template)
+            known = what == "tuning" or spec.tune is None or template.arm_condition in plan.chosen
+            seconds = math.nan if slots is None else times.seconds(template)
+            setting = template.setting if known else ()
             found.append(ArmTrials(*template.arm_condition, setting, what, ids, done, counted, seconds))
 
     for template, trials in plan.tuning:
