@@ -73,6 +73,19 @@ def test_a_level_is_drawn_across_the_axis_of_the_values(upright: bool) -> None:
         assert [text.get_text() for text in axes.texts] == ["a counter", f"guessing: 90 {'↑' if upright else '→'}"]
 
 
+def test_names_of_levels_stand_below_the_rows_and_beside_each_other() -> None:
+    with svg.settings():
+        figure = svg.new_figure(2.0)
+        axes = svg.add_panel(figure, 0.5, 0.5, 0.3, 0.2)
+        axes.plot([1.4, 2.2], [0.0, 1.0])
+        axes.set_ylim(1.5, -0.5)
+        svg.label(axes, "loss")
+        svg.relabel(figure, "", "", {"a 4-gram counter": 1.3, "a trigram counter": 1.8})
+        assert axes.get_ylim() == pytest.approx((1.9, -0.5)), "below the last row is room for a line"
+        first, second = (text.get_window_extent() for text in axes.texts)
+        assert first.x1 < second.x0
+
+
 def test_other_labels_of_several_panels_stand_where_the_old_ones_stood() -> None:
     with svg.settings():
         figure = svg.new_figure(2.0)

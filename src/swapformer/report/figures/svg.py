@@ -113,11 +113,16 @@ def _draw_levels(axes: Axes, upright: bool, levels: Mapping[str, float]) -> None
             told[end] = f"{', '.join(f'{name}: {levels[name]:g}' for name in far)} {arrow}"
     for value in near.values():
         (axes.axhline if upright else axes.axvline)(value, **style)
+    if told and not upright and axes.yaxis_inverted():  # their names stand below the lowest row
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(bottom + 0.4, top)
     for at, text in told.items():
         if upright:
             place, offset, side = (1.0, at), (-2, -9 if at == high else 2), "right"
         else:
-            left = at > (low + high) / 2
+            before = min([at - low, *((at - other) / 2 for other in told if other < at)])
+            behind = min([high - at, *((other - at) / 2 for other in told if other > at)])
+            left = before > behind
             place, offset, side = (at, 0.0), (-2 if left else 2, 2), "right" if left else "left"
         axes.annotate(text, place, offset, _LEVEL[upright], ha=side, **words)
 
