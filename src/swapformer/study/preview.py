@@ -138,11 +138,10 @@ class StudyPreview:
                 setting = f"{len(others) + 1} to choose from"
             elif arm[0] in tuned and not setting:
                 setting = "the best of them"
-            counts = [
-                str(sum(len(own) for own in each))
-                for each in zip(*((one.trials, one.done) for one in (first, *others)), strict=True)
-            ]
-            rows.append((arm_name(*arm), setting, *counts, f.scaled(first.operations), f.duration(first.seconds)))
+            trials = sum(len(each.trials) for each in (first, *others))
+            done = sum(len(each.done) for each in (first, *others))
+            cells = (str(trials), str(done), f.scaled(first.operations), f.duration(first.seconds))
+            rows.append((arm_name(*arm), setting, *cells))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
