@@ -18,6 +18,7 @@ from scipy import stats
 import swapformer as sf
 from swapformer.cli import main
 from swapformer.errors import UsageError
+from swapformer.report.page.paper import methods_text
 from swapformer.tools.judge import main as judge
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "judge.md"
@@ -117,9 +118,11 @@ def test_more_seeds_are_the_next_look_and_the_same_ones_are_none(
     assert errors(few) == errors(few) == ([0.04], [])
     assert errors(WIDE)[0] == errors(WIDE.iloc[::-1])[0] == [0.04, 0.005], "whatever the order of the rows"
     changed = WIDE.assign(loss=[*A[:-1], 2.5, *B])
-    changed.to_csv(path, index=False)
-    with pytest.raises(UsageError, match=r"1 are others than .* holds; --fresh judges"):
-        judge([str(path), *asked])
+    lost = WIDE.assign(loss=[*A[:-1], np.nan, *B])
+    for other in (changed, lost, WIDE.drop(index=9), WIDE[WIDE["seed"] != 5]):
+        other.to_csv(path, index=False)
+        with pytest.raises(UsageError, match=r"1 are others than .* holds, or gone; --fresh judges"):
+            judge([str(path), *asked])
     looks, said = errors(changed, "--fresh")
     assert looks == [0.04] and "the looks before are left out" in said[0]
     with pytest.raises(UsageError, match="were judged paired before, and must be again"):
@@ -136,11 +139,23 @@ def test_unpaired_looks_do_not_depend_on_the_order_of_arms(tmp_path: Path) -> No
     assert [look["error"] for look in series["looks"]] == [0.04]
 
 
+def test_a_grid_that_is_judged_again_has_not_had_a_second_look(tmp_path: Path) -> None:
+    """Claims stand once in the digest of a look, in however many conditions they are judged."""
+    both = pd.concat([LONG.assign(size="s"), LONG.assign(size="l")])
+    for _ in range(2):
+        found = sf.judge(both, "a", tmp_path / "kept.json", metrics={"loss": ""})
+    said = [*found.as_dict()["design"], methods_text(found.records, found.views)]
+    assert found.errors == (0.04,) and not any("Judged at" in text or "of the looks" in text for text in said)
+
+
 def test_a_missing_run_is_missing_and_one_that_diverged_is_not_favoured() -> None:
     short = sf.judge(WIDE.drop(index=9), "a", metrics={"loss": ""})
     assert dict(zip(short.table["arm"], short.table["n"], strict=True)) == {"a": 5, "b": 4}
     lost = sf.judge(WIDE.assign(loss=[*A, *B[:-1], np.nan]), "a", metrics={"loss": ""}, paired=True).verdicts[0]
     assert lost.outcome == "undecided" and "no finite loss with 1 of 5 seeds: not favoured" in lost.notes[0]
+    unpaired = sf.judge(WIDE.assign(loss=[*A, *B[:-1], np.nan]), "a", metrics={"loss": ""})
+    assert any("no finite loss with 1 of 5 seeds" in note for note in unpaired.verdicts[0].notes), "of its own seeds"
+    assert "differences of independent samples (Welch)" in methods_text(unpaired.records, unpaired.views)
 
 
 def test_conditions_and_claims_are_judged_as_in_a_study(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Question:
 def records_of(
     table: pd.DataFrame, asked: Question, name: str = "results"
 ) -> tuple[Records, list[str], dict[str, dict[str, float]]]:
-    """The records in a table, what should be known of it, and the values of each run by its id.
+    """The records in a table, what should be known of it, and the values of each run by its id; none of a missing one.
 
     It has a row for each run (wide), or for each run and metric (long).
 
@@ -92,18 +92,17 @@ def records_of(
     for key, run in long.groupby([*conditions, "arm", "seed"], sort=False):
         *where, arm, label = map(str, key)
         trial, condition = digest([*where, arm, label]), _condition(conditions, where)
-        cell = (condition, arm, _seed(arm, label, asked.paired))
+        cell, own = (condition, arm, _seed(arm, label, asked.paired)), values.setdefault(trial, {})
         cells.append((*cell, trial, FINISHED, *_UNKNOWN))
         for metric, value in zip(run["metric"], run["value"], strict=True):
             if math.isfinite(value):
                 metrics.append((*cell, trial, metric, value, math.nan))
-                values.setdefault(trial, {})[metric] = value
+                own[metric] = value
             else:
                 infinite.add((condition, arm, metric))
-    cells += [
-        (condition, arm, _seed(arm, label, asked.paired), "", MISSING, *_UNKNOWN)
-        for condition, arm, label in _missing(long, conditions, arms, asked.paired)
-    ]
+    for where, arm, label in _missing(long, conditions, arms, asked.paired):
+        cells.append((_condition(conditions, where), arm, _seed(arm, label, asked.paired), "", MISSING, *_UNKNOWN))
+        values[digest([*where, arm, label])] = {}
     records = Records(
         replace(
             manifest,
@@ -248,14 +247,14 @@ def _seed(arm: str, label: str, paired: bool) -> int:
 
 def _missing(
     long: pd.DataFrame, conditions: Sequence[str], arms: Sequence[str], paired: bool
-) -> Iterator[tuple[str, str, str]]:
+) -> Iterator[tuple[list[str], str, str]]:
     """Condition, arm and seed of the runs that an arm lacks: others have that seed, and unless paired, share others."""
     for key, part in long.groupby(list(conditions), sort=False) if conditions else [((), long)]:
         held = {arm: set(part.loc[part["arm"] == arm, "seed"]) for arm in arms}
         for arm in arms:
             like = [seeds for seeds in held.values() if paired or not held[arm] or seeds & held[arm]]
             for label in sorted(set().union(*like) - held[arm]):
-                yield _condition(conditions, list(map(str, key))), arm, label
+                yield list(map(str, key)), arm, label
 
 
 def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> Iterator[str]:
@@ -309,14 +308,21 @@ def judge_table(
         )
     if fresh and kept is not None and kept.is_file():
         remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
-    if changed := sum(values.get(run, {}).get(name, x) != x for run, row in own.items() for name, x in row.items()):
-        raise UsageError(
-            f"runs that were judged must keep their values, but {changed} are others than {kept} holds; --fresh judges "
-            "them as new results"
-        )
     records = replace(records, manifest=replace(records.manifest, ledger=before))
-    report = rebuild(records, Path(), draw=page is not None, page=page, remarks=remarks)
     path = look_path(claims_of(records.manifest), records)
+    changed = sum(
+        own[run].get(metric) != value
+        for run, row in values.items()
+        for metric, value in row.items()
+        if run in own and metric in records.directions
+    )
+    gone = {seed for look in path.taken for seed in look.trials} - set(records.manifest.seeds)
+    if changed or gone:
+        raise UsageError(
+            f"runs that were judged must stay as they were, but {changed or len(gone)} are others than {kept} holds, "
+            "or gone; --fresh judges them as new results"
+        )
+    report = rebuild(records, Path(), draw=page is not None, page=page, remarks=remarks)
     if kept is not None and path.added:
         ledger = before.add(path.added, path.series).to_json()
         merged = {trial: {**values.get(trial, {}), **own.get(trial, {})} for trial in {**values, **own}}

@@ -13,6 +13,7 @@ from swapformer.errors import cut
 from swapformer.report import number_format
 from swapformer.report.figures.condition_view import View
 from swapformer.report.records import Records
+from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.exchange_rate import exchange_sentences
 from swapformer.report.statistics.ladder_summary import ladder_summaries
@@ -38,7 +39,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
     found = []
     found += exchange(views)
     found += ladder_sentences(views)
-    path = look_path([verdict.claim for verdict in verdicts], records)
+    path = look_path(claims_of(manifest), records)
     if manifest.looks or len(path.looks) > 1:
         counts = number_format.listed([str(number) for number in path.seeds])
         portions = number_format.listed([number_format.percent(look.error) for look in path.looks])

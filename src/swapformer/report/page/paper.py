@@ -13,6 +13,7 @@ from swapformer.report.page import wording
 from swapformer.report.page.tables import arrow
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
+from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.sequential import look_path
 from swapformer.report.statistics.verdicts import ALPHA, Verdict
 from swapformer.results.arms import arm_name
@@ -176,11 +177,13 @@ def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
     if family:
         what = f"{len(family)} claims, each with a margin stated beforehand, were"
         what = "1 claim, with a margin stated beforehand, was" if len(family) == 1 else what
+        unpaired = {contrast.estimate.paired for verdict in family for contrast in verdict.contrasts} == {False}
+        how = "of independent samples (Welch)" if unpaired else "paired by seed"
         text = (
-            f"{what} judged by one-sided t limits of differences paired by seed; the error of {percent(ALPHA)} is "
-            "that of all claims together (Holm)"
+            f"{what} judged by one-sided t limits of differences {how}; the error of {percent(ALPHA)} is that of all "
+            "claims together (Holm)"
         )
-        looks = look_path([verdict.claim for verdict in verdicts], records).seeds
+        looks = look_path(claims_of(records.manifest), records).seeds
         text += f" and of the looks at {listed([str(n) for n in looks])} seeds." if len(looks) > 1 else "."
         text += (
             " A claim is supported if the whole interval lies where it holds, refuted if it lies where it does not, "

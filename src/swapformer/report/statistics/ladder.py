@@ -161,16 +161,19 @@ def _exp(x: float) -> float:
 def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions: Sequence[str]) -> ArmLadder:
     """An arm against another over some conditions of evidence that was joined, from the cheapest rung on.
 
-    A rung on which either has no value at all is left out (`missing_rungs`). Raises `Unfit` where nothing can be
-    compared.
+    Raises `Unfit` where nothing can be compared: both arms must have values at every size.
     """
     if evidence.directions.get(metric) != "lower":
         raise Unfit(f"a law over size is that of a loss, where lower is better, but {metric} is not one")
-    left_out = missing_rungs(evidence, (arm, than), metric, conditions)
-    names = [each for each in conditions if each not in left_out]
+    for at in conditions:
+        for who in (arm, than):
+            if not len(evidence.finite_values(arm_name(who, at), metric)):
+                why = evidence.absent.get(arm_name(who, at), "has no value with any seed")
+                raise Unfit(f"both arms must have values at every size, but with {at} {who} {why}; leave the size out")
+    names = list(conditions)
     costs = [np.array([evidence.operations.get(arm_name(who, at), math.nan) for at in names]) for who in (arm, than)]
-    if not names or not np.isfinite(costs).all():
-        raise Unfit("the operations of some rung cannot be counted" if names else "no rung has a value of both arms")
+    if not np.isfinite(costs).all():
+        raise Unfit("the operations of some rung cannot be counted")
     order = [int(at) for at in np.argsort(costs[1], kind="stable")]
     names = [names[at] for at in order]
     rows = [np.array([evidence.seed_values(arm_name(who, at), metric) for at in names]) for who in (arm, than)]
@@ -179,20 +182,3 @@ def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions:
     for name in (arm_name(who, at) for who in (arm, than) for at in names):
         kept &= evidence.same_class(first, name)
     return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], costs[0][order], costs[1][order])
-
-
-def missing_rungs(evidence: Evidence, arms: Sequence[str], metric: str, conditions: Sequence[str]) -> dict[str, str]:
-    """The conditions in which an arm has no value at all, each with the arms and the reason."""
-    found = {}
-    for at in conditions:
-        names = {who: arm_name(who, at) for who in arms}
-        if empty := {who: name for who, name in names.items() if not len(evidence.finite_values(name, metric))}:
-            found[at] = " and ".join(f"{who} {_why_empty(evidence, name)}" for who, name in empty.items())
-    return found
-
-
-def _why_empty(evidence: Evidence, name: str) -> str:
-    if name in evidence.absent:
-        return evidence.absent[name]
-    diverged = evidence.diverged.get(name, np.zeros(1, dtype=bool))
-    return "diverged with every seed" if diverged.all() else "has no value with any seed"

@@ -28,7 +28,7 @@ NEXT = "next"
 class SpeedUpClaim(SumClaim):
     """The factor of its computation that another arm would need for the arm's loss, at a rung or at the next size.
 
-    Rungs on which an arm has no value are left out; where no law is fitted nothing is known: `notes` say so.
+    Where no law is fitted nothing is known, and `notes` say why.
     """
 
     KINDS: ClassVar[tuple[str, ...]] = ("speed_up",)
@@ -71,66 +71,34 @@ class SpeedUpClaim(SumClaim):
         arm, than = self.arms
         return arm_ladder(evidence, arm, than, self.metrics[0], self.rungs)
 
-    def missing(self, evidence: Evidence) -> dict[str, str]:
-        """The rungs on which an arm has no value, each with the reason."""
-        from swapformer.report.statistics.ladder import missing_rungs  # late: claims are read without scipy
-
-        return missing_rungs(evidence, self.arms, self.metrics[0], self.rungs)
-
-    def is_missing(self, evidence: Evidence) -> bool:
-        return False
-
-    def judged_terms(self, evidence: Evidence) -> Sequence[Term]:
-        """The terms at rungs with values, and where an arm diverged.
-
-        Of a rung that no trial could show nothing is known. A divergence is known, and must not flatter its arm.
-        """
-        missing, never = self.missing(evidence), np.zeros(1, dtype=bool)
-        return [
-            term
-            for term in self.terms
-            if term.condition not in missing or evidence.diverged.get(term.name, never).any()
-        ]
-
     def estimate(self, evidence: Evidence) -> Estimate:
         from swapformer.report.statistics.scaling_law import Unfit  # late: claims are read without scipy
 
         try:
-            return self.number(self.ladder(evidence)) or UnknownEstimate(n=len(evidence.seeds))
+            return self.number(self.ladder(evidence))
         except Unfit:
             return UnknownEstimate(n=len(evidence.seeds))
 
-    def number(self, ladder: ArmLadder) -> Estimate | None:
-        """The speed-up; None where its rung is left out, or of the next size where the largest is. Raises `Unfit`."""
+    def number(self, ladder: ArmLadder) -> Estimate:
+        """The speed-up. Raises `Unfit`."""
         from swapformer.report.statistics.ladder import factor  # late: claims are read without scipy
 
-        if self.where == NEXT and self.rungs[-1] in ladder.rungs:
-            return factor(ladder.next_size())
-        return factor(ladder.at_rung(ladder.rungs.index(self.where))) if self.where in ladder.rungs else None
+        return factor(ladder.next_size() if self.where == NEXT else ladder.at_rung(ladder.rungs.index(self.where)))
 
     def notes(self, evidence: Evidence) -> list[str]:
         from swapformer.report.statistics.scaling_law import Unfit  # late: claims are read without scipy
 
-        rungs, missing = self.rungs, self.missing(evidence)
-        found = [f"{at} is left out, because {why}" for at, why in missing.items()]
-        if missing and len(missing) < len(rungs):
-            found.append(f"judged on the {len(rungs) - len(missing)} sizes of {len(rungs)} that both arms have")
-        if self.where in missing:
-            found.append(f"nothing is known of {self.where}, which the claim is about; name another size in `where`")
-        if self.where == NEXT and rungs[-1] in missing:
-            found.append("nothing is said of the next size, since the largest is left out")
         try:
             ladder = self.ladder(evidence)
             _ = ladder.law
             every = ladder.log_speed_ups(range(ladder.seeds)) if ladder.seeds else np.zeros(0)
-            found += [
+            return [
                 f"with {at} {self.arms[0]} has a loss that {self.arms[1]} reaches at no size, by its law"
                 for at, value in zip(ladder.rungs, every, strict=False)
                 if math.isinf(value)
             ]
         except Unfit as error:
-            found.append(str(error))
-        return found
+            return [str(error)]
 
     @property
     def label(self) -> str:
@@ -150,7 +118,7 @@ class GrowsClaim(SpeedUpClaim):
     def place(cls, fields: Fields, raw: Mapping[str, Any], rungs: Sequence[str], most: float) -> str:
         return ""
 
-    def number(self, ladder: ArmLadder) -> Estimate | None:
+    def number(self, ladder: ArmLadder) -> Estimate:
         return ladder.trend()
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from swapformer.report import number_format
 from swapformer.report.statistics.estimates import Estimate, FloatArray
 from swapformer.report.statistics.evidence import Evidence, join
-from swapformer.report.statistics.ladder import ArmLadder, arm_ladder, missing_rungs
+from swapformer.report.statistics.ladder import ArmLadder, arm_ladder
 from swapformer.report.statistics.scaling_law import ScalingLaw, Unfit
 from swapformer.results.arms import RUNG, Values, arm_name
 from swapformer.results.manifest import Manifest
@@ -99,21 +99,20 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
     costs = {(arm, at): whole.operations.get(arm_name(arm, at), math.nan) for arm in manifest.arms for at in names}
     order = sorted(names, key=lambda at: (math.isnan(costs[baseline, at]), costs[baseline, at]))
     law, arms, notes, after = None, list[ArmCourse](), list[str](), math.nan
-    for arm in (other for other in manifest.arms if other != baseline):
-        missing = missing_rungs(whole, (arm, baseline), metric, names)
-        notes += [f"{at} is left out for {arm}, because {why}" for at, why in missing.items()]
+    try:
+        own = arm_ladder(whole, baseline, baseline, metric, names)
+        law, after = own.law, own.next_computation
+    except Unfit as error:
+        notes.append(f"no law of {baseline}: {error}")
+    for arm in (other for other in manifest.arms if other != baseline and law is not None):
         try:
-            ladder = arm_ladder(whole, arm, baseline, metric, names)
-            law, after = ladder.law, ladder.next_computation
-            found = _course(arm, baseline, metric, ladder, whole)
+            arms.append(_course(arm, baseline, metric, arm_ladder(whole, arm, baseline, metric, names), whole))
         except Unfit as error:
             notes.append(f"no speed-up of {arm}: {error}")
-            continue
-        arms.append(found)
     means = {arm: {at: _mean(whole.finite_values(arm_name(arm, at), metric)) for at in order} for arm in manifest.arms}
     return LadderSummary(
         metric, baseline, tuple(order), law, {at: costs[baseline, at] for at in order}, costs, means, tuple(arms),
-        after, tuple(dict.fromkeys(notes)),
+        after, tuple(notes),
     )  # fmt: skip
 
 

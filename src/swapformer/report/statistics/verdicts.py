@@ -215,10 +215,11 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         elif claim.metrics:
             metric = max(claim.metrics, key=lambda each: evidence.unmeasured(name, each).sum())
             lost, unmeasured = claim.lost(name, evidence), evidence.unmeasured(name, metric).sum()
+            ended = evidence.ended(name).sum()
             if diverged := claim.diverged(name, evidence):
-                notes.append(f"{name} diverged with {diverged} of {len(evidence.seeds)} seeds: {lost}")
+                notes.append(f"{name} diverged with {diverged} of {ended} seeds: {lost}")
             if unmeasured:
-                notes.append(f"{name} has no finite {metric} with {unmeasured} of {len(evidence.seeds)} seeds: {lost}")
+                notes.append(f"{name} has no finite {metric} with {unmeasured} of {ended} seeds: {lost}")
     known = [other for other in claim.than if {claim.arm, other} <= set(evidence.arms)]
     same = [other for other in known if evidence.same_model(claim.arm, other, claim.metric)]
     notes += [f"{claim.arm} and {other} trained the same model" for other in same]
@@ -272,8 +273,8 @@ def _target_notes(claim: Claim, evidence: Evidence) -> list[str]:
     about = [(name, metric) for name in claim.names for metric in claim.metrics if metric in evidence.censored]
     cut = [(name, evidence.unreached_count(name, metric)) for name, metric in about]
     found = [
-        f"{name} does not reach the target of {claim.metric} with {count} of {len(evidence.seeds)} seeds: they count "
-        "as cut off, min(T, horizon)"
+        f"{name} does not reach the target of {claim.metric} with {count} of {evidence.ended(name).sum()} seeds: they "
+        "count as cut off, min(T, horizon)"
         for name, count in cut
         if count
     ]
