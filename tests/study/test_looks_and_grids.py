@@ -13,13 +13,13 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.report.build import build
-from swapformer.report.statistics.power import power
+from swapformer.report.statistics.power import detectable, power
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import expand
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.plan import Plan
-from swapformer.study.preview import resolution
+from swapformer.study.preview import preview, resolution
 from swapformer.study.run_study import StudyResult, run_study
 from swapformer.study.spec import parse
 
@@ -41,6 +41,16 @@ def answered(planned: Plan, place: Path) -> StudyResult:
 
 def worse(arm: str, margin: float) -> dict[str, Any]:
     return {"text": arm, "worse": {"arm": arm, "than": "h1", "metric": "val/loss", "margin": margin}}
+
+
+def test_a_dry_run_tells_what_more_seeds_find_at_the_error_that_is_left(tmp_path: Path) -> None:
+    """Five seeds took 4 %; eight are judged at .5 %."""
+    few, more = (plan(tmp_path, claims=[worse("h4", 3.0)], seeds=seeds) for seeds in (5, 8))
+    answered(few, tmp_path)
+    store = Store(tmp_path / "runs")
+    at_five, at_eight = (preview(each, store, find_differences(each), 1).distance for each in (few, more))
+    assert at_five == resolution(few.spec) == pytest.approx(detectable(5, 0.04))
+    assert at_eight == pytest.approx(detectable(8, 0.005))
 
 
 def reached(found: StudyResult) -> dict[str, int]:
@@ -99,6 +109,13 @@ class TestLooks:
         assert fakes.runs(looks_place / "journal") == trained
         assert [v.outcome for v in again.report.verdicts] == [v.outcome for v in looked.report.verdicts]
         assert reached(again) == reached(looked)
+
+    def test_are_counted_by_a_dry_run_as_far_as_they_came(
+        self, looked: StudyResult, looks_plan: Plan, looks_place: Path
+    ) -> None:
+        found = preview(looks_plan, Store(looks_place / "runs"), find_differences(looks_plan), 1)
+        assert {each.arm: len(each.trials) for each in found.asked} == reached(looked)
+        assert found.count("reported", left=True) == 0
 
     def test_ask_for_no_more_where_no_seed_could_help(self, tmp_path: Path) -> None:
         """h4 diverges: a mean over survivors cannot show that it is better, however many there are."""

@@ -59,6 +59,31 @@ def test_finished_running_and_missing_are_counted_by_arm_with_the_step_and_the_t
     assert found.left == pytest.approx(30 + 40), "and one whole trial after it, in the one place that is used"
 
 
+def test_a_trial_whose_probe_failed_has_failed_for_its_study(store: Store) -> None:
+    """It is trained, but the study calls it failed: the report lacks what was asked of it."""
+    path = store.studies / "mine" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for cell in manifest["cells"]:
+        cell["probes"] = {"p": "0" * 16}
+    path.write_text(json.dumps(manifest))
+    write(store, "a", 0, "finished", notes=("probes: p raised ValueError: broken",))
+    write(store, "a", 1, "finished")
+    found = study_status(store.studies / "mine", store)
+    assert found.arms["a"] == {"failed": 1, "finished": 1}
+    assert [(each.status, each.reason) for each in found.stopped] == [("failed", "probes: p raised ValueError: broken")]
+
+
+def test_an_arm_without_trials_misses_the_first_look_in_each_condition_where_it_is_possible(store: Store) -> None:
+    path = store.studies / "mine" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    conditions = {f"k={k}": {"k": str(k)} for k in (1, 2, 3)}
+    manifest |= {"seeds": [*range(10)], "looks": [2, 10], "conditions": conditions, "cells": [
+        {"arm": "a", "seed": seed, "trial": trial("a", seed), "condition": "k=1"} for seed in (0, 1)
+    ], "impossible": [{"arm": "b", "condition": "k=3", "reason": "it cannot be"}]}  # fmt: skip
+    path.write_text(json.dumps(manifest))
+    assert study_status(store.studies / "mine", store).arms == {"a": {"missing": 2 + 2 + 2}, "b": {"missing": 2 + 2}}
+
+
 def test_before_any_trial_has_ended_its_own_speed_tells_the_time(store: Store) -> None:
     write(store, "a", 0, "running", "step,name,value\n50,train/loss,2.5\n")
     ago = time.time() - 10

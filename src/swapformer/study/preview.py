@@ -11,8 +11,9 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.report import number_format as f
 from swapformer.report.statistics.power import detectable
-from swapformer.report.statistics.verdicts import ALPHA, FIRST
-from swapformer.results.arms import ArmDifference, arm_name
+from swapformer.report.statistics.sequential import next_error
+from swapformer.results.arms import ArmCondition, ArmDifference, arm_name
+from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.store import Store
 from swapformer.study.launch.progress import human
 from swapformer.study.launch.trial import Trial, is_complete
@@ -208,6 +209,9 @@ def preview(
     spec = plan.spec
     if spec.tune is not None:
         plan = replace(plan, chosen=choose(plan, store))
+    before = _before(spec, store)
+    if before is not None and spec.looks:
+        plan = replace(plan, reach=_reach(plan, before))
     operations = {(each.arm, each.condition): each.flops for each in differences}
     times = TrialTimes(plan, store, operations)
     found, seen = list[ArmTrials](), set[str]()
@@ -241,19 +245,52 @@ def preview(
         start=start,
         seeds=spec.looks[0] if spec.looks else len(spec.seeds),
         later=tuple(spec.looks[1:]),
-        distance=resolution(spec) if spec.claims else None,
+        distance=resolution(spec, _next_error(plan, before)) if spec.claims else None,
     )
 
 
-def resolution(spec: Spec) -> float:
-    """The distance from a margin, in standard deviations, at which a study's seeds decide the strictest claim."""
+def _before(spec: Spec, store: Store) -> Manifest | None:
+    """The manifest of an earlier run of the study; None where there is none, or it cannot be read."""
+    try:
+        return read_manifest(store.studies / spec.name)
+    except UsageError:
+        return None
+
+
+def _reach(plan: Plan, before: Manifest) -> dict[ArmCondition, int]:
+    """How many seeds of each arm the looks until now have asked for."""
+    asked = {cell.trial for cell in before.cells}
+    every = replace(plan, reach=dict.fromkeys((each.arm_condition for each in plan.reported), len(plan.spec.seeds)))
+    counts = {each.arm_condition: sum(trial.id in asked for trial in every.trials_of(each)) for each in every.reported}
+    return {arm: count for arm, count in counts.items() if count > plan.spec.looks[0]}
+
+
+def _next_error(plan: Plan, before: Manifest | None) -> float:
+    """The error of the look that a run would take, or has taken where it adds no seed."""
+    spec = plan.spec
+    trials: dict[int, list[str]] = {}
+    for cell in plan.cells:
+        trials.setdefault(cell.seed, []).append(cell.trial.id)
+    known = [series for series in (before.ledger.series if before else ()) if series.is_about(trials, ())]
+    looks = known[-1].looks if known and not spec.looks else ()
+    if looks and set(spec.seeds) <= {seed for look in looks for seed in look.trials}:
+        return looks[-1].error
+    return next_error([look.error for look in looks], True, len(spec.looks))
+
+
+def resolution(spec: Spec, error: float | None = None) -> float:
+    """The distance from a margin, in standard deviations, at which a study's seeds decide the strictest claim.
+
+    `error`: of the look at them; None for that of a first look.
+    """
+    error = next_error((), True, len(spec.looks)) if error is None else error
     judged = sum(
         claim.at is None or condition in claim.at
         for claim in claims_of(spec)
         if not claim.exact
         for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
     )
-    return detectable(len(spec.seeds), FIRST * ALPHA / max(len(spec.looks), 1) / max(judged, 1))
+    return detectable(len(spec.seeds), error / max(judged, 1))
 
 
 def _is_done(trial: Trial, store: Store) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from swapformer.results import record as records
 from swapformer.results.arms import Cell, arm_name
+from swapformer.results.artifacts import read_artifacts
 from swapformer.results.config import read_config
 from swapformer.results.history import newest_step
 from swapformer.results.manifest import Manifest, read_manifest
@@ -89,7 +90,7 @@ def study_status(folder: Path, store: Store) -> StudyStatus:
     manifest = read_manifest(folder)
     tuning = tuning_cells(manifest)
     found = {cell: store.read(cell.trial) for cell in (*tuning, *manifest.cells)}
-    statuses = {cell: store.status(cell.trial, record) for cell, record in found.items()}
+    statuses = {cell: _status(cell, record, store) for cell, record in found.items()}
     times = [record.seconds for record in found.values() if record is not None and record.final]
     usual = fmean(times) if times else None
     running = [
@@ -106,7 +107,7 @@ def study_status(folder: Path, store: Store) -> StudyStatus:
         impossible=manifest.impossible,
         running=running,
         stopped=[
-            StoppedTrial(*_cell(cell), record.status, record.attempts, record.reason or "")
+            StoppedTrial(*_cell(cell), statuses[cell], record.attempts, record.reason or _failed_probes(record))
             for cell, record in found.items()
             if record and statuses[cell] in _STOPPED
         ],
@@ -126,12 +127,31 @@ def tuning_cells(manifest: Manifest) -> list[Cell]:
 
 
 def _by_arm(manifest: Manifest, statuses: Mapping[Cell, str]) -> dict[str, dict[str, int]]:
-    """An arm that is possible and has no cell yet is counted with all its seeds missing."""
+    """An arm that is possible in a condition and has no cell there yet misses the seeds of the first look."""
     counts = {arm: Counter[str]() for arm in manifest.possible}
     for cell in manifest.cells:
         counts[cell.arm][statuses[cell]] += 1
-    expected = len(manifest.seeds) * len(manifest.conditions)
-    return {arm: dict(found or {MISSING: expected}) for arm, found in counts.items()}
+    known = {(cell.arm, cell.condition) for cell in manifest.cells}
+    first = manifest.looks[0] if manifest.looks else len(manifest.seeds)
+    for condition in manifest.conditions:
+        for arm in manifest.at(condition).possible:
+            if (arm, condition) not in known:
+                counts[arm][MISSING] += first
+    return {arm: dict(found) for arm, found in counts.items()}
+
+
+def _status(cell: Cell, record: Record | None, store: Store) -> str:
+    """The status of a trial as its study sees it: failed where a probe that is asked of it failed."""
+    status = store.status(cell.trial, record)
+    if record is not None and status == records.FINISHED and cell.probes and _failed_probes(record):
+        found = read_artifacts(store.directory(cell.trial), [], cell.probes)
+        return status if cell.probes.keys() <= found.keys() else records.FAILED
+    return status
+
+
+def _failed_probes(record: Record) -> str:
+    """The last note on probes that failed; empty where there is none."""
+    return next((note for note in reversed(record.notes) if note.startswith("probes")), "")
 
 
 def _cell(cell: Cell) -> tuple[str, str, int]:

@@ -20,7 +20,10 @@ from study.test_looks_and_grids import answered, plan, worse
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
 from swapformer.report.results_csv import read_results
+from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.evidence import gather
 from swapformer.report.statistics.sequential import next_error, require_seeds
+from swapformer.report.statistics.verdicts import judge
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 
 BORDER = 0.1
@@ -69,6 +72,18 @@ def test_the_seeds_that_a_study_states_are_one_look_with_four_fifths_of_the_erro
     report = judged(store, range(8), 8)
     assert errors(store) == [[0.04]]
     assert report.verdicts[0].look is None and not any("Judged at" in text for text in report.as_dict()["design"])
+
+
+def test_the_seeds_that_would_decide_are_told_at_the_error_of_the_next_look(store: Store) -> None:
+    judged(store, range(8), 8)
+    for seed in range(8):
+        store.write_trial("near", seed, {"val/loss": 1.02 + BORDER + EVEN[seed]})
+    report = build(store.study, store.runs)
+    near, claims = report.verdicts[1], claims_of(report.records.manifest)
+    (at_half_a_percent,) = judge(claims[1:], gather(report.records), 0.005)
+    (at_four,) = judge(claims[1:], gather(report.records), 0.04)
+    assert near.outcome == "undecided" and near.needed is not None and at_four.needed is not None
+    assert near.needed == at_half_a_percent.needed and near.needed.low > at_four.needed.low
 
 
 def test_a_report_drawn_again_from_the_same_seeds_is_no_look(store: Store) -> None:

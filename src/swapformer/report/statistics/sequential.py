@@ -296,6 +296,7 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     whole = join(evidence)
     path = look_path(claims, records, alpha)
     several = bool(manifest.looks) or len(path.looks) > 1
+    later = next_error([look.error for look in path.looks], True, len(manifest.looks), alpha)
     found: dict[tuple[str, int], Verdict] = {}
     seeds: set[int] = set()
     for look in path.looks or (Look(FIRST * alpha, {}),):
@@ -308,7 +309,7 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         seen = {condition: each.restrict(seeds) for condition, each in evidence.items()}
         over_all = whole.restrict(seeds)
         family = [(claims[i], over_all if claims[i].spans else seen[condition]) for condition, i in pending]
-        verdicts = judge_family(family, look.error)
+        verdicts = judge_family(family, look.error, later)
         for unit, verdict in zip(pending, verdicts, strict=True):
             if verdict.claim.withdrawn:
                 verdict = replace(verdict, outcome="undecided", needed=None)

@@ -117,7 +117,7 @@ class _UnjudgedClaim:
         refuted = [edges(region) * region_p_values(estimate, region)[1] for estimate, region in parts]
         return min(1.0, len(parts) * min(refuted))
 
-    def judge(self, level: float, p_adjusted: float) -> Verdict:
+    def judge(self, level: float, p_adjusted: float, next_level: float) -> Verdict:
         contrasts = []
         for each in self.estimates:
             below, above = _errors(each.estimate, each.region, level, len(self.estimates))
@@ -127,7 +127,7 @@ class _UnjudgedClaim:
                 Contrast(named, each.than, each.estimate, each.region, *limits, (below, above), each.usual)
             )
         outcome = "undecided" if self.barred else _outcome(contrasts)
-        needed = _needed(contrasts, level) if outcome == "undecided" and not self.barred else None
+        needed = _needed(contrasts, next_level) if outcome == "undecided" and not self.barred else None
         return Verdict(self.claim, outcome, tuple(contrasts), level, self.p(), p_adjusted, needed, self.notes)
 
 
@@ -143,8 +143,13 @@ def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> 
     return judge_family([(claim, evidence) for claim in claims], alpha)
 
 
-def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA) -> list[Verdict]:
-    """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`."""
+def judge_family(
+    family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA, next_alpha: float | None = None
+) -> list[Verdict]:
+    """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`.
+
+    `next_alpha`: that of a look at more seeds, by which it is said how many would decide; None for the same.
+    """
     cases = [
         replace(_collect(claim, evidence), barred=bool(evidence.unbeaten) and not claim.exact)
         for claim, evidence in family
@@ -152,7 +157,11 @@ def judge_family(family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA)
     shared = [index for index, case in enumerate(cases) if not case.claim.exact]
     p_values = [cases[index].p() for index in shared]
     corrected = dict(zip(shared, zip(holm_levels(p_values, alpha), holm_adjusted(p_values), strict=True), strict=True))
-    found = [case.judge(*corrected.get(index, (0.0, 0.0))) for index, case in enumerate(cases)]
+    share = 1.0 if next_alpha is None else next_alpha / alpha
+    found = []
+    for index, case in enumerate(cases):
+        level, p_adjusted = corrected.get(index, (0.0, 0.0))
+        found.append(case.judge(level, p_adjusted, level * share))
     return [_with_items(verdict, evidence) for verdict, (_, evidence) in zip(found, family, strict=True)]
 
 
