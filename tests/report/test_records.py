@@ -259,6 +259,20 @@ def test_a_trial_that_diverged_has_what_was_measured_before_it_trained_and_no_ot
     assert not records.problems
 
 
+def test_a_number_from_before_training_stays_exact_where_a_trial_diverged(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": []}, "a", ["probe/x:init"], seeds=range(2))
+    keys = probe_keys({"probes": {"p": {"a": 1, "at": ["init"]}}})
+    store.manifest["cells"] = [
+        {"arm": "a", "seed": seed, "trial": store.trial("a", seed), "probes": keys} for seed in range(2)
+    ]
+    for seed, status in enumerate(("finished", "diverged")):
+        store.write_trial("a", seed, {"val/loss": 1.0} if seed == 0 else {}, status)
+        found = Artifact({"a": 1}, {"probe/x:init": 2.0}, exact=("probe/x:init",))
+        write_artifact(store.directory("a", seed), at_moment("p", "init"), found)
+    store.write_manifest()
+    assert read(store.study, store.runs).manifest.exact == ("probe/x:init",)
+
+
 def test_a_moment_that_was_not_measured_while_the_training_lasted_is_named(tmp_path: Path) -> None:
     """Of a training that ended before a moment nothing is missing."""
     store = Store(tmp_path, {"a": []}, "a", ["probe/x:10"], seeds=range(2))

@@ -221,7 +221,7 @@ class Composer:
 
     def task_of(self, resolved: dict[str, Any]) -> Any:
         return SimpleNamespace(
-            longest_trained=64,
+            longest_trained=resolved.get("longest", 64),
             unit="",
             directions={"loss": "lower"},
             summaries={"longest_90": "higher"},

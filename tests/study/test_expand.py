@@ -230,3 +230,9 @@ class TestTokensThatAreNotTheSame:
 
     def test_may_be_compared_by_the_byte(self, tmp_path: Path) -> None:
         assert len(self.plan(tmp_path, "val/bits_per_byte", ("characters", "bytes")).cells) == 4
+
+
+def test_the_longest_length_of_training_is_that_of_all_arms_or_of_none(composer: fakes.Composer) -> None:
+    """A figure by length would put what one arm has at its own length to that of another."""
+    assert plan(composer).longest_trained == 64
+    assert plan(composer, arms={"h1": [], "long": ["longest=128"]}, baseline="h1").longest_trained is None

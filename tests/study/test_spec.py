@@ -214,6 +214,7 @@ def test_figures_and_ranges_go_into_the_manifest_and_come_back(tmp_path: Path) -
             "axis_val_loss": None,
             "curve_val_loss": {"caption": "c", "x": "steps", "lines": {"a counter": 2}},
             "axis_val_loss_other": None,
+            "forest_val_loss": None,
         },
         ranges={"val/loss": [0, 9]},
         must_beat={"val/loss": {"a trigram": 1}},
@@ -228,6 +229,7 @@ def test_figures_and_ranges_go_into_the_manifest_and_come_back(tmp_path: Path) -
             ShownFigure("axis_val_loss", lines={"a trigram": 1.0}),
             ShownFigure("curve_val_loss", "c", "steps", "", {"a trigram": 1.0, "a counter": 2.0}),
             ShownFigure("axis_val_loss_other"),
+            ShownFigure("forest_val_loss"),
         )
     )
     assert again.must_beat == found.must_beat == {"val/loss": {"a trigram": 1.0}}

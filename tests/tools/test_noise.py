@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from scipy import stats
 from report.store import Store
 from swapformer.cli import main
 from swapformer.report.records import read
-from swapformer.tools.noise import MetricNoise, deviation_interval, metric_noise
+from swapformer.study.spec import parse
+from swapformer.tools.noise import MetricNoise, deviation_interval, metric_noise, noise_text
 
 SMALL = [
     *("budget.steps=12", "schedule.warmup_steps=2", "eval.every=2", "eval.batches=1", "eval.final_batches=2"),
@@ -91,6 +93,9 @@ def test_the_noise_of_a_store_is_that_of_its_numbers(tmp_path: Path) -> None:
     found = metric_noise(read(store.study, store.runs), "val/loss")
     assert found is not None and found.n == 4 and found.mean == pytest.approx(2.15)
     assert found.deviation == pytest.approx(np.std(ends, ddof=1)) and found.over_items == pytest.approx(0.004)
+    spec = parse({"baseline": "base", "arms": {"base": []}, "seeds": 6, "metrics": ["val/loss"]}, "noise")
+    assert "2 of 6 seeds have no number of some metric, since they diverged" in noise_text(spec, "", [found])
+    assert "diverged" not in noise_text(replace(spec, seeds=spec.seeds[:4]), "", [found])
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 8, 20])

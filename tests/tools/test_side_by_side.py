@@ -15,7 +15,7 @@ from swapformer.errors import UsageError
 from swapformer.tools.side_by_side import side_by_side
 
 
-def told(path: Path) -> None:
+def told(path: Path, number: int) -> None:
     """A study that says what it is; the names of some make it end otherwise."""
     print(f"printed {path}")
     print(f"said {path}", file=sys.stderr)
@@ -51,6 +51,11 @@ def test_an_interrupted_study_ends_the_others() -> None:
 def test_a_worker_that_is_killed_is_said() -> None:
     with pytest.raises(UsageError, match="a worker of --studies was killed"):
         list(side_by_side({name: Path(name) for name in ("killed", "a")}, told, 2, debug=False))
+
+
+def test_a_launcher_is_of_one_study_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "07_position_encodings", "--studies", "2", "--time-limit", "5"]) == 2
+    assert "shares this machine out among studies by itself, but 'hydra.launcher.time_limit" in capsys.readouterr().err
 
 
 def test_one_study_is_not_several(capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,13 +112,14 @@ def read_trial(folder: Path, cell: Cell, problems: list[str]) -> TrialFiles:
     values = numbers_of(record.metrics) if status == records.FINISHED else {}
     for artifact in artifacts.values():
         values |= numbers_of(artifact.metrics)
+    exact = frozenset().union(*(artifact.exact for artifact in artifacts.values()))
     if status == records.DIVERGED:
-        return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts))
+        return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts), exact=exact)
     for name in record.metrics.keys() - values.keys():
         problems.append(f"{path}: the metric {name!r} is not a finite number")
     older = frozenset(name for name, each in artifacts.items() if each.older)
     infinite = frozenset(record.metrics.keys() | record.directions.keys()) - values.keys()
-    exact = frozenset(record.exact).union(*(artifact.exact for artifact in artifacts.values()))
+    exact |= frozenset(record.exact)
     return TrialFiles(status, record.reason or "", record, values, _shapes(artifacts), infinite, older, exact)
 
 

@@ -37,14 +37,21 @@ def expand(spec: Spec, extra: Sequence[str] = (), composer: Composer | None = No
     _require_comparison(spec, found.templates, found.impossible)
     _require_values(spec, found.templates, found.refused)
     _require_different(found.templates, composer)
-    first = found.templates[0].config
-    longest = None if composer.measured_metrics(first) else composer.task_of(first).longest_trained
     plan = Plan(
-        spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched, longest_trained=longest
-    )
+        spec, composer, tuple(found.templates), found.impossible, found.refused, found.matched,
+        longest_trained=_longest_trained(found.templates, composer),
+    )  # fmt: skip
     _check_metrics(plan)
     _require_one_unit(plan)
     return plan
+
+
+def _longest_trained(templates: Sequence[Template], composer: Composer) -> int | None:
+    """The longest length of training; None where nothing is trained, or arms or conditions differ in it."""
+    if composer.measured_metrics(templates[0].config):
+        return None
+    lengths = {composer.task_of(each.config).longest_trained for each in templates}
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 @dataclass(frozen=True)

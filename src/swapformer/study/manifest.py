@@ -62,10 +62,10 @@ def asked(spec: Spec) -> Manifest:
 
 
 def _with_lines(figure: ShownFigure, must_beat: Mapping[str, Mapping[str, float]]) -> ShownFigure:
-    """A figure of a metric with a line at each number that the baseline must beat in it."""
+    """A figure of a metric with a line at each number that the baseline must beat in it; none among differences."""
     found: dict[str, float] = {}
     for metric, numbers in must_beat.items():
-        if figure.name.endswith("_" + metric.replace("/", "_")):
+        if figure.name.endswith("_" + metric.replace("/", "_")) and not figure.name.startswith("forest_"):
             found |= numbers
     return replace(figure, lines={**found, **figure.lines})
 

@@ -87,7 +87,7 @@ class Plan:
         impossible: the arms that cannot be built, or not made to cost what the baseline does, with the reason.
         refused: of what is tuned, the settings that an arm cannot have, with the reason.
         matched: what arms cost after their size was solved.
-        longest_trained: the longest length in training.
+        longest_trained: the longest length in training; None where arms or conditions differ in it.
         chosen: the setting of each arm, once its tuning trials have their results.
         reach: how many seeds each arm has in a sequential study, where it is more than at the first look.
     """

@@ -20,7 +20,8 @@ from swapformer.console import FAILED, guarded
 from swapformer.errors import UsageError
 from swapformer.study.launch.local import hidden_script
 
-Run = Callable[[Path], None]
+Run = Callable[[Path, int], None]
+"""Runs the study of a path in the worker of a number."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ def side_by_side(studies: Mapping[str, Path], run: Run, count: int, debug: bool)
     waiting = deque(studies.items())
     workers: dict[Connection, Any] = {}
     try:
-        for _ in range(min(count, len(studies))):
+        for number in range(min(count, len(studies))):
             ours, theirs = context.Pipe()
-            worker = context.Process(target=_work, args=(theirs, run, debug, os.getcwd()))
+            worker = context.Process(target=_work, args=(theirs, run, number, debug, os.getcwd()))
             with hidden_script():
                 worker.start()
             theirs.close()
@@ -94,7 +95,7 @@ def side_by_side(studies: Mapping[str, Path], run: Run, count: int, debug: bool)
             worker.join()
 
 
-def _work(studies: Connection, run: Run, debug: bool, folder: str) -> None:
+def _work(studies: Connection, run: Run, number: int, debug: bool, folder: str) -> None:
     """A worker: it runs what it is sent, until nothing more comes."""
     os.chdir(folder)  # where the command is, not where its process began
     os.setsid()  # Ctrl-C reaches the command alone, which passes it on once
@@ -105,6 +106,6 @@ def _work(studies: Connection, run: Run, debug: bool, folder: str) -> None:
             for text in (printed, said):
                 text.seek(0)
                 text.truncate()
-            status, interrupted = attempt(partial(run, path), debug)
+            status, interrupted = attempt(partial(run, path, number), debug)
             sys.stdout.flush()
             studies.send(Answer(name, status, printed.getvalue(), said.getvalue(), interrupted))

@@ -74,11 +74,16 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
     for path in found.studies.values():  # what is wrong in any of the files is said before anything trains
         load(str(path), texts.value(overrides, "scale"))
     count = min(output.studies, len(found.studies))
-    return _each(found.studies, partial(_run_one, overrides=overrides, output=output, share=count), output, count)
+    if count > 1 and (asked := [each for each in overrides if _within(each, _PLUGINS)]):
+        raise UsageError(
+            f"--studies {count} shares this machine out among studies by itself, but {quote(asked[0])} is of one at a "
+            "time; leave one of them out"
+        )
+    return _each(found.studies, partial(_run_one, overrides=overrides, output=output, count=count), output, count)
 
 
-def _run_one(path: Path, overrides: Sequence[str], output: Output, share: int) -> None:
-    _run(str(path), overrides, output, share)
+def _run_one(path: Path, number: int = 0, *, overrides: Sequence[str], output: Output, count: int) -> None:
+    _run(str(path), overrides, output, (number, count))
 
 
 def _within(override: str, nodes: Sequence[str]) -> bool:
@@ -87,7 +92,7 @@ def _within(override: str, nodes: Sequence[str]) -> bool:
     return any(key == node or key.startswith(f"{node}.") for node in nodes)
 
 
-def _run(name: str, overrides: Sequence[str], output: Output, share: int = 1) -> None:
+def _run(name: str, overrides: Sequence[str], output: Output, share: tuple[int, int] = (0, 1)) -> None:
     own = {key: texts.value(overrides, key) for key in ("scale", "seeds")}
     extra = [override for override in overrides if texts.key(override) not in own]
     if output.dry:
@@ -145,13 +150,13 @@ def run_locally(
     overrides: Sequence[str],
     publish: bool,
     quiet: bool,
-    share: int = 1,
+    share: tuple[int, int] = (0, 1),
     report: bool | None = None,
     minutes: float | None = None,
 ) -> StudyResult:
     """Run what a study lacks on this machine, with some overrides of all arms; trials are mirrored where that is asked.
 
-    `share`: how many studies run at a time, among which the slots for trials are shared out. `report`: as in
+    `share`: which one this is of so many studies that run at a time and share the slots for trials. `report`: as in
     `Output`. `minutes`: one that would take longer, as far as that can be told, is refused.
 
     Raises what `expand` and `run_study` do.
@@ -173,15 +178,12 @@ def run_locally(
     check_equal_arms(plan, store)  # before a mirror leaves anything in the store
     if minutes is not None:
         _require_short(plan, store, LocalLauncher(store, provenance).slots_here(plan.possible_trials), minutes)
-    slots = None
-    if share > 1:
-        slots = max(1, LocalLauncher(store, provenance).slots_here(plan.possible_trials) // share)
     with mirror_trials(study_targets(plan), store):
         return run_study(
             plan,
             store,
             provenance,
-            lambda progress: LocalLauncher(store, provenance, tick=progress.tick, slots=slots),
+            lambda progress: LocalLauncher(store, provenance, tick=progress.tick, share=share),
             publish,
             quiet=quiet,
             report=report,
@@ -264,7 +266,7 @@ def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int |
     return _each(found.studies, judge, output)
 
 
-def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output, count: int = 1) -> int:
+def _each(studies: Mapping[str, Path], run: Callable[..., None], output: Output, count: int = 1) -> int:
     """Run a command on one study after the other, or on some at a time; one that fails loses no other.
 
     Returns the worst exit status. The JSON of all is printed as one list. Ctrl-C ends them all.

@@ -14,7 +14,7 @@ from swapformer.study.launch.missing_trials import RETRIES
 from swapformer.study.launch.ray import RayLauncher
 from swapformer.study.launch.slurm import SlurmLauncher
 
-NOT_SET = ("store", "provenance", "work", "tick", "tied")
+NOT_SET = ("store", "provenance", "work", "tick", "tied", "share")
 """What a launcher is given by the program."""
 LAUNCHERS = {"local": LocalLauncher, "ray": RayLauncher, "slurm": SlurmLauncher}
 
