@@ -178,6 +178,11 @@ class TestRefusals:
         with pytest.raises(UsageError, match=r"has no tensor for readouts\.topic\.bias"):
             save(config, model.state_dict(), tmp_path / "out", "gpt2")
 
+    def test_a_model_that_reads_values(self, tmp_path: Path) -> None:
+        config, model = wide(GPT2, Interface(0, channels=2, readouts={MAIN: Readout(1, "values", "position")}))
+        with pytest.raises(UsageError, match="this model reads values; no format does"):
+            save(config, model.state_dict(), tmp_path / "out", "gpt2")
+
     def test_a_directory_that_holds_a_checkpoint(self, tmp_path: Path) -> None:
         config, model = wide(GPT2, Interface(V))
         save(config, model.state_dict(), tmp_path, "gpt2")

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from swapformer.cli import main
 from swapformer.errors import UsageError
-from swapformer.interop.tokeniser import read_tokeniser, their_tokeniser
+from swapformer.interop.tokeniser import _size, read_tokeniser, their_tokeniser
 from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import compose, task_of
 from swapformer.task.tokeniser import Bytes, Trained
@@ -108,6 +108,26 @@ def test_of_the_same_text_an_imported_model_says_what_theirs_says(
         segments = torch.zeros(1, len(ids), dtype=torch.long)
         answer = ours(torch.tensor([ids]), Tokens.of(len(ids), tags={"segment": segments}))
     assert torch.allclose(answer, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_an_imported_tokeniser_neither_cuts_nor_fills_and_counts_bytes(tmp_path: Path) -> None:
+    """A file that was saved with truncation and padding; a piece may be a part of a character's bytes."""
+    library = byte_pairs()
+    library.enable_truncation(4)
+    library.enable_padding(length=6)
+    library.save(str(tmp_path / "tokenizer.json"))
+    read = read_tokeniser(tmp_path / "tokenizer.json", library.get_vocab_size())
+    (tmp_path / "vocabulary.json").write_text(read.text)
+    mine = Trained(path=str(tmp_path / "vocabulary.json"))
+    mine = mine.with_learned(mine.learn([], [], 1))
+    text = "the cat’s naïve 你好 " * 3
+    ids = mine.write([text])[0]
+    assert mine.read(ids) == text
+    assert sum(mine.learned.sizes[number] for number in ids) == len(text.encode())
+
+
+def test_bytes_that_no_piece_has_count_once() -> None:
+    assert [_size("<0x0A>", "<0x0A>", False), _size("▁the", " the", False), _size("##ing", "##ing", False)] == [1, 4, 3]
 
 
 @pytest.mark.parametrize("tokeniser", ["bpe", "wordpiece_uncased"])

@@ -33,6 +33,14 @@ def test_the_bytes_of_a_cache_are_those_of_its_keys_and_values(kind: str, groups
     assert kept_bytes(build_plan(config, task_of(config).interface), 64, torch.float32) == 2 * 2 * groups * 8 * 4 * 64
 
 
+def test_a_decoder_that_reads_a_source_keeps_the_source_too() -> None:
+    """Keys and values of the text and of the source in each layer, and the source as the encoder gives it."""
+    config = compose([*TINY, "task=spans", "model/topology=encoder_decoder", "model.num_layers=2"])
+    plan = build_plan(config, task_of(config).interface)
+    width, n = plan.dims.d_model, 64
+    assert kept_bytes(plan, n, torch.float32) == 4 * n * (2 * (2 * width + 2 * width) + width)
+
+
 def test_parameters_are_counted() -> None:
     """A table [V, 16] that is tied, four maps [16, 16], a feed-forward layer of width 64, their biases, three norms."""
     config = compose([*TINY, *DECODE])

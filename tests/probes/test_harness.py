@@ -48,11 +48,17 @@ def test_a_continuation_has_the_likelihood_of_its_symbols(trained: tuple[Any, An
     assert first == pytest.approx(by_definition(model, task.encode("def"), 2)), "nothing precedes the first symbol"
 
 
+def test_white_space_before_a_continuation_is_the_continuations(trained: tuple[Any, Any]) -> None:
+    """A tokeniser may write it as one token with the word behind, which then has a likelihood."""
+    model, task = trained
+    assert harness._continuation(model, task, "def main ", "x") == harness._continuation(model, task, "def main", " x")
+
+
 def test_what_greedy_writing_gives_is_told(trained: tuple[Any, Any]) -> None:
     model, task = trained
-    text = harness._written(model, task, "import ", {"max_gen_toks": 5})
-    assert len(text) == 5 and harness._continuation(model, task, "import ", text)[1]
-    cut = harness._written(model, task, "import ", {"max_gen_toks": 5, "until": [text[3]]})
+    text = harness._written(model, task, "import", {"max_gen_toks": 5})
+    assert len(text) == 5 and harness._continuation(model, task, "import", text)[1]
+    cut = harness._written(model, task, "import", {"max_gen_toks": 5, "until": [text[3]]})
     assert cut == text[: text.index(text[3])]
 
 

@@ -76,3 +76,5 @@ def test_a_stride_that_leaves_tokens_out_is_refused(file: Path) -> None:
     message = "task.stride must be at most the shortest block, 16, or tokens would be left out, but is 17; lower it"
     with pytest.raises(UsageError, match=message):
         text(file, **SETTINGS, stride=17)
+    with pytest.raises(UsageError, match=r"task.stride must divide the longest block, .*, but is 5; take"):
+        text(file, **SETTINGS, stride=5)

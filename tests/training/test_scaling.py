@@ -249,11 +249,16 @@ class TestCoordinateCheck:
         assert max(self.across_widths("mup")) > 0.3
 
 
+MUP = ["optim.scaling=mup", "optim.base={d_model: 16, num_heads: 2}", "model.topology.tie_embeddings=false"]
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("overrides", "said"),
         [
             (["optim.scaling=mup"], "needs the sizes that optim.lr was chosen at"),
+            ([*MUP, "model/residual=densenet"], "no rule for the learned maps of model/residual=densenet"),
+            ([*MUP, "model/residual=hyper_connections"], "or model.residual.dynamic=null"),
             (["optim.scaling=mup", "optim.base={d_model: 16}"], "optim.base is {d_model}"),
             (["optim.scaling=mup", "optim.base={d_model: 16, num_heads: 0}"], "whole number of at least 1"),
             (["optim.base={d_model: 16, num_heads: 2}"], "optim.scaling=none"),

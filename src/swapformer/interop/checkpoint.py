@@ -94,6 +94,8 @@ def save(config: Mapping[str, Any], weights: Weights, directory: Path, name: str
     if name not in FORMATS:
         raise UsageError(f"no format {name!r}{suggest(name, FORMATS)}")
     format, shapes = FORMATS[name], {key: weight.shape for key, weight in weights.items()}
+    if "embedding.bias" in shapes:
+        raise UsageError(f"the format {name} reads symbols, but this model reads values; no format does")
     theirs, reference, lacks = express(format, config["model"], shapes)
     if lacks:
         others = [other.name for other in FORMATS.values() if not express(other, config["model"], shapes)[2]]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.interop.rules import Weights
 from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, TokenizerJson, WordPiece
+from swapformer.task.tokeniser.subword import bytes_of_symbols
 from swapformer.yaml_reader import parse_foreign_json
 
 FILE = "tokenizer.json"
@@ -27,6 +30,9 @@ _KINDS: dict[str, tuple[type[Tokeniser], dict[str, Any]]] = {
 
 _OURS = {"<|endoftext|>": END, "</s>": END}
 """Our names for special tokens of Hugging Face that have other names there."""
+
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
+"""A byte that no piece has, as SentencePiece spells it."""
 
 _PER_SYMBOL = ("embedding.weight", "head.weight", "symbol_bias")
 """Weights with a row for each symbol."""
@@ -83,11 +89,13 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     rest = [number for number in range(size) if number not in set(special)]
     ours = {names[number]: index for index, number in enumerate(rest) if number in names}
     spec["model"]["vocab"] = ours
-    model = json.dumps({**spec, "added_tokens": [], "post_processor": None}, ensure_ascii=False)
-    words = [_spelling(names.get(number, f"<unused{number}>"), spec) for number in rest]
+    plainly: dict[str, Any] = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+    model = json.dumps({**spec, **plainly}, ensure_ascii=False)
+    spellings = [names.get(number, f"<unused{number}>") for number in rest]
+    words = [_spelling(piece, spec) for piece in spellings]
     learned = LearnedTokens(
         tokens=(*(_OURS.get(names[number], names[number]) for number in special), *words),
-        sizes=(*[0] * len(special), *(len(word.removeprefix("##").encode()) for word in words)),
+        sizes=(*[0] * len(special), *map(_size, spellings, words, repeat(_of_bytes(spec)))),
         special=len(special),
         unknown=len(special) + ours[unknown] if (unknown := spec["model"].get("unk_token")) in ours else None,
         model=model,
@@ -103,9 +111,21 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     return Vocabulary(json.dumps(held) + "\n", learned.tokens, torch.tensor([*special, *rest]))
 
 
+def _of_bytes(spec: Mapping[str, Any]) -> bool:
+    """Whether each character of a piece stands for a byte."""
+    return "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
+
+
+def _size(piece: str, word: str, of_bytes: bool) -> int:
+    """Bytes of text that a piece stands for; of one that begins a word with ▁ the space is counted."""
+    if of_bytes and bytes_of_symbols().keys() >= set(piece):
+        return len(piece)
+    return 1 if _BYTE.fullmatch(piece) else len(word.removeprefix("##").encode())
+
+
 def _spelling(piece: str, spec: Mapping[str, Any]) -> str:
     """The spelling of a piece in a text."""
-    if "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")]):
+    if _of_bytes(spec):
         text = decoders.ByteLevel().decode([piece])
         return piece if "\ufffd" in text else text
     return piece.replace("▁", " ")

@@ -113,7 +113,12 @@ def _scores(model: Topology, ids: Sequence[int]) -> tuple[torch.Tensor, torch.Te
 
 
 def _continuation(model: Topology, task: Task, context: str, continuation: str) -> tuple[float, bool]:
-    """log p(continuation | context), and whether greedy writing gives it."""
+    """log p(continuation | context), and whether greedy writing gives it.
+
+    White space between them is the continuation's, since a tokeniser may write it as one token with the word behind.
+    """
+    kept = context.rstrip()
+    context, continuation = kept, context[len(kept) :] + continuation
     whole, before = task.encode(context + continuation), len(task.encode(context)) if context else 0
     count = len(whole) - max(before, 1)
     if count < 1:

@@ -73,6 +73,12 @@ class Text(NextToken):
                 f"task.stride must be at most the shortest block, {shortest}, or tokens would be left out, but is "
                 f"{stride}; lower it, or take null for blocks that do not overlap"
             )
+        if self.stride is not None and self.max_length % self.stride:
+            fits = max(number for number in range(1, shortest + 1) if self.max_length % number == 0)
+            raise UsageError(
+                f"task.stride must divide the longest block, {self.max_length}, or tokens would be left out, but is "
+                f"{stride}; take {fits} or another divisor"
+            )
 
     def evaluation(self, split: Literal["val", "test"]) -> list[EvaluationSet]:
         if self.stride is None or len(self.ids[split]) == 0:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from swapformer.errors import UsageError
+from swapformer.interface import MAIN
 from swapformer.model.layers import Role, origin_of
 from swapformer.task.base import Task
 from swapformer.training.parameter_selection import readout_parameters, select_parameters
@@ -70,10 +71,13 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
     roles = {name: origin_of(name, held).role for name, held in model.named_parameters()}
     # A whole model of the user's own declares no table of symbols: each of its weights may be one.
     read = {name for name, role in roles.items() if role in (Role.TOKEN_EMBEDDING, Role.MATRIX)} - chosen
+    if task.interface.readouts[MAIN].kind == "symbols":  # each row of these is of a symbol too
+        read |= fits & {"head.weight", "symbol_bias"}
     if read and held.vocabulary not in (None, vocabulary_of(task)) and "vocabulary" not in config["allow"]:
         problems.append(
             "its symbols are not those of this task, so every embedding would stand for another one; use the same "
-            "tokeniser (task/tokeniser=trained), or init_fresh=[token_embedding], or allow=[vocabulary] if it is meant"
+            "tokeniser (task/tokeniser=trained), or init_fresh=[token_embedding, readout], or allow=[vocabulary] if it "
+            "is meant"
         )
     if not fits:
         problems.append("nothing would be loaded")

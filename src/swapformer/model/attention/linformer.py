@@ -64,6 +64,7 @@ class Linformer(Attention):
     ) -> None:
         super().__init__()
         require_full(pattern, "linformer")
+        self.pattern = pattern
         maps = dims.num_heads if sharing == "none" else 1
         self.limit, self.head_dim, self.dropout_p = dims.max_len, dims.head_dim, dims.dropout
         self.query, self.key, self.value, self.out = projections(dims)

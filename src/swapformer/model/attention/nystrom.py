@@ -65,6 +65,7 @@ class Nystrom(Attention):
     ) -> None:
         super().__init__()
         require_full(pattern, "nystrom")
+        self.pattern = pattern
         if convolution is not None and convolution % 2 == 0:
             raise ValueError(
                 f"`convolution` of nystrom attention must be an odd number of positions, for it is centred, but it is "

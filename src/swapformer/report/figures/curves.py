@@ -84,8 +84,8 @@ def gap_curve(data: FigureData, metric: str) -> ReportFigure | None:
 
 def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> ReportFigure | None:
     """A metric that was measured at several lengths, with the value at the training length among them."""
-    names = dict(lengths)
-    trained = data.records.manifest.longest_trained
+    names, shifts = dict(lengths), "shift/" in base  # the numbers of a table of positions are not of lengths
+    trained = None if shifts else data.records.manifest.longest_trained
     if trained and trained not in names and any((arm, base) in data.evidence.values for arm in data.arms):
         names = dict(sorted({**names, trained: base}.items()))
     tables = {arm: _length_table(data, arm, names) for arm in data.arms}
@@ -94,7 +94,8 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
         return None
     marks = data.published(base, {}) if data.axis is None else []
     others = published_styles(marks)
-    figure, panels = line_panels(list(tables), data.styles, "evaluation length", data.label(base), others=others)
+    along = "positions apart" if shifts else "evaluation length"
+    figure, panels = line_panels(list(tables), data.styles, along, data.label(base), others=others)
     octaves = max(names) >= 4 * min(names)
     share = data.evidence.directions.get(next(iter(lengths.values()))) == "higher"
     decades = _spans_decades(list(tables.values()), at_most_one=share)
@@ -105,7 +106,7 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
             axes.set_yscale("log")
         if trained:
             mark_trained_length(axes, trained)
-    tooltips = Tooltips("length")
+    tooltips = Tooltips("shift" if shifts else "length")
     draw_bands(panels, tables, data, tooltips, every_marker=True)
     for axes in dict.fromkeys(panels.values()):
         few, separate = 4 if max(names) < 1000 else 2, is_separate(panels)  # what a small panel has room for
@@ -118,7 +119,9 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     said = [draw_published(axes, marks, tooltips) for axes in dict.fromkeys(panels.values())]
     caption += said[0]
     name = f"length_{svg.slug(base)}"
-    return _report_figure(figure, panels, data, tooltips, name, f"{base} against length", caption)
+    return _report_figure(
+        figure, panels, data, tooltips, name, f"{base} against {'shift' if shifts else 'length'}", caption
+    )
 
 
 def _history(data: FigureData, metric: str) -> pd.DataFrame:

@@ -37,33 +37,39 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     for edge in (side * margin for margin in margins for side in (-1, 1)):
         axes.axvline(edge, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     _frame(axes, list(compared.values()), margins)
+    given_up = {arm: data.evidence.flattering_limits(arm, data.baseline, metric) for arm in compared}
     tooltips = Tooltips("difference", "point")
     for row, (arm, comparison) in enumerate(compared.items()):
         ends = [(comparison.lower, comparison.upper)]
         tooltips.add(axes, arm, data.styles[arm], [comparison.difference], [row], [comparison.full_text], ends=ends)
-        _draw_difference(axes, row, data.styles[arm], comparison)
+        _draw_difference(axes, row, data.styles[arm], comparison, given_up[arm])
     svg.label(axes, svg.wrap(f"difference to {data.baseline}", 60))
     axes.xaxis.label.set(x=1, ha="right")
     _name_sides(axes, data.evidence.directions.get(metric))
-    caption = "Small dots are seeds, bars 95 % t intervals, paired by seed, not corrected for several comparisons."
+    paired = {comparison.paired for comparison in compared.values()}
+    how = "paired by seed, " if paired == {True} else "paired by seed where arms share some, " if True in paired else ""
+    caption = f"Small dots are seeds, bars 95 % t intervals, {how}not corrected for several comparisons."
+    if paired == {False}:
+        caption = "Bars are 95 % t intervals of independent samples (Welch), not corrected for several comparisons."
     if margins:
         sizes = ", ".join(f"±{margin:.3g}" for margin in margins)
         caption += f" Dashed lines mark the margins of the study's claims: {sizes}."
-    if any(math.isinf(c.lower) or math.isinf(c.upper) for c in compared.values()):
+    if any(any(ends) for ends in given_up.values()):
         caption += " An arrow is an open end: the mean over survivors would flatter an arm that diverged."
     title = f"{metric}: differences to {data.baseline}"
     return ReportFigure.of(f"forest_{svg.slug(metric)}", title, caption, figure, tooltips)
 
 
-def _draw_difference(axes: Axes, row: int, style: Style, comparison: Comparison) -> None:
+def _draw_difference(axes: Axes, row: int, style: Style, comparison: Comparison, given_up: tuple[bool, bool]) -> None:
+    """Seeds, interval and mean; no bar where nothing is known of either end, such as of what no seed changes."""
     values = comparison.individual.tolist()
     axes.plot(values, jitter(values, row), "o", markersize=2.6, alpha=0.5, zorder=2, color=style.color,
               markeredgewidth=0, gid=style.key)  # fmt: skip
     left, right = axes.get_xlim()
-    if comparison.pairs > 1:
+    if comparison.pairs > 1 and (any(given_up) or math.isfinite(comparison.lower) or math.isfinite(comparison.upper)):
         draw_bar(axes, [max(comparison.lower, left), min(comparison.upper, right)], [row, row], style, 2)
-        for edge, limit, head in ((comparison.lower, left, "<"), (comparison.upper, right, ">")):
-            if math.isinf(edge):
+        for is_open, limit, head in zip(given_up, (left, right), "<>", strict=True):
+            if is_open:
                 axes.plot([limit], [row], head, markersize=6, clip_on=False, zorder=4, color=style.color,
                           markeredgewidth=0, gid=style.key)  # fmt: skip
     draw_mark(axes, comparison.difference, row, style, 6.5)

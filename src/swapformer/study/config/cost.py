@@ -304,4 +304,6 @@ def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
             total += (attention.state_width or 0) * max(dtype.itemsize, 4)
             if plan.encoder:
                 total += (layer.cross_attention().cache_width or 0) * length * dtype.itemsize
+        if plan.encoder:
+            total += plan.dims.d_model * length * dtype.itemsize
     return total

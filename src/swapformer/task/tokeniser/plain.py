@@ -109,7 +109,7 @@ class Bytes(Tokeniser):
 
     def _write(self, text: str) -> Ids:
         values = np.frombuffer(text.encode(errors="surrogateescape"), dtype=np.uint8)
-        return values + np.uint16(self.learned.special) if self.learned.special else values
+        return values.astype(np.uint16) + np.uint16(self.learned.special) if self.learned.special else values
 
     def write_with_spans(self, text: str) -> TokenSpans:
         sizes = np.array([len(one.encode(errors="surrogateescape")) for one in text], dtype=np.int64)

@@ -59,7 +59,10 @@ class Subword(Tokeniser):
     def _library(self) -> Library:
         from tokenizers import Tokenizer as Library  # here, since training on a corpus that is tokenised needs none
 
-        return Library.from_str(self.learned.model)
+        found = Library.from_str(self.learned.model)
+        found.no_truncation()  # an imported file may have been saved with either
+        found.no_padding()
+        return found
 
     def write(self, texts: Sequence[str]) -> list[Ids]:
         special = self.learned.special

@@ -65,6 +65,14 @@ def scaling(config: Mapping[str, Any], plan: ModelPlan, model: Topology) -> Iter
             f"{start}has no rule for parameters with the role {' or '.join(wide)}, which are wider than at "
             "`optim.base`; use parts without them, or optim.scaling=none."
         )
+    for name, part in (("densenet", "DenseNet"), ("hyper_connections", "HyperConnections")):
+        nodes = [config["model"], *config["model"]["layers"]]
+        found = [node["residual"] for node in nodes if "residual" in node]
+        if any(str(each["_target_"]).endswith(f".{part}") and each.get("dynamic", 1) for each in found):
+            yield (
+                f"{start}has no rule for the learned maps of model/residual={name}, which sum over the width; use "
+                f"another residual{', or model.residual.dynamic=null' if name == 'hyper_connections' else ''}."
+            )
     if model.dims.head_dim != base.dims.head_dim:
         yield from _heads(config, model, base, start)
 
