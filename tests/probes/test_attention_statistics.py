@@ -294,3 +294,10 @@ def test_a_single_layer_has_no_later_layers() -> None:
     metrics, _ = measured(model, task)
     assert "probe/prefix_matching" not in metrics
     assert 0 < metrics["probe/previous_token"] < 1
+
+
+@pytest.mark.parametrize("kind", ["nystrom", "linformer"])
+def test_an_attention_to_all_keys_still_leaves_padding_out(kind: str) -> None:
+    """What they were given as a pattern says which keys are allowed; without it padding counted as one of them."""
+    model: Any = Subject(small([f"model/attention={kind}", "model/pattern=full"]), "attention").build()
+    assert getattr(model.stack.layers[0].attention, "pattern", None) is not None

@@ -22,8 +22,8 @@ from swapformer.training.callbacks import Checkpoints
 from swapformer.training.fit import fit
 from swapformer.training.inputs import model_inputs
 from swapformer.training.parameter_selection import readout_parameters
-from swapformer.training.warm_start import load_initial_weights
-from swapformer.training.weights import fingerprint, read_weights, write_weights
+from swapformer.training.warm_start import load_initial_weights, match_weights
+from swapformer.training.weights import fingerprint, read_weights, summarise_weights, write_weights
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "task.batch_size=4", "model.d_model=16"),
@@ -52,6 +52,19 @@ def started(place: Path, trained: str) -> Any:
         return compose([*TINY, f"runs_dir={place}", f"init_from={trained}", "seed=7", *overrides])
 
     return made
+
+
+def test_a_head_for_other_symbols_is_not_taken(started: Any) -> None:
+    """Its rows stand for symbols as those of the embeddings do, which are left out already."""
+    config = started("task=copy_repeat", "model.topology.tie_embeddings=false", "init_fresh=[token_embedding]")
+    model, task = build_model(config, task_of(config).interface), task_of(config)
+    held = summarise_weights(Path(config["init_from"]["path"]))
+    assert model.head is not None
+    with_head = replace(held, shapes={**held.shapes, "head.weight": model.head.weight.shape})
+    with pytest.raises(UsageError, match=r"init_fresh=\[token_embedding, readout\]"):
+        match_weights(model, with_head, task, config)
+    fresh = {**config, "init_fresh": ["token_embedding", "readout"]}
+    assert "head.weight" in match_weights(model, with_head, task, fresh).fresh
 
 
 def checkpoint(place: Path, trial: str) -> Path:
