@@ -253,6 +253,16 @@ def test_edge_cases_are_drawn_or_left_out(tmp_path: Path) -> None:
     assert missing == empty
 
 
+def test_a_sheet_of_several_matrices_says_what_each_of_them_is(tmp_path: Path) -> None:
+    found: dict[str, Shape] = {
+        "heads/distance": Matrix("Distance", "How far heads look.", ["1"], ["1"], [[1.0]]),
+        "heads/entropy": Matrix("Entropy", "How evenly they look.", ["1"], ["1"], [[0.5]]),
+    }
+    (figure,) = drawn(tmp_path, {"a": [found]})
+    assert figure.title == "Distance, Entropy"
+    assert figure.caption.startswith("distance: How far heads look. entropy: How evenly they look. Mean over")
+
+
 def test_forty_arms_are_drawn(tmp_path: Path) -> None:
     found: dict[str, Shape] = {
         "profile": profile([1.0, 2.0], [2.0, 3.0], moments=("init", "end")),

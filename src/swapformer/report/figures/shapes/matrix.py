@@ -53,16 +53,17 @@ def draw_matrices(parts: Mapping[str, Found[Matrix]], data: FigureData) -> Repor
     shown_arms, shown = arms[:_MAX_ARMS], _evenly(names, _MAX_PARTS)
     drawn = [each for each in panels if each.arm in shown_arms and each.part in shown]
     scale = cells.Scale([each.mean.value for each in drawn], first.first.low, first.first.high)
+    title, own = _said(parts)
     tooltips = Tooltips("", "point")
 
     def draw(most: int) -> tuple[Figure, str]:
         nonlocal tooltips
         tooltips = Tooltips("", "point")
         figure = _Sheet(drawn, scale, first.first.unit, tooltips, data, most).figure
-        return figure, svg.to_svg(figure, first.title)
+        return figure, svg.to_svg(figure, title)
 
     text, side = cells.within_size(draw, 128)
-    caption = first.caption(_axes, band="")
+    caption = own + first.caption(_axes, band="").removeprefix(first.first.caption).lstrip()
     left_out = [
         f"{len(arms) - len(shown_arms)} arms" if len(arms) > len(shown_arms) else "",
         f"{len(names) - len(shown)} of {len(names)} matrices" if len(names) > len(shown) else "",
@@ -86,7 +87,17 @@ def draw_matrices(parts: Mapping[str, Found[Matrix]], data: FigureData) -> Repor
         for j, column in enumerate(each.columns)
     )
     table = csv_text(("arm", "matrix", "row", "column", "mean", "low", "high", "seeds"), rows)
-    return ReportFigure(slug, first.title, caption, text, tooltips.to_json(), table)
+    return ReportFigure(slug, title, caption, text, tooltips.to_json(), table)
+
+
+def _said(parts: Mapping[str, Found[Matrix]]) -> tuple[str, str]:
+    """The title of a sheet, and what each of its matrices shows where they say different things."""
+    titles, captions = (
+        list(dict.fromkeys(each)) for each in zip(*((of.title, of.first.caption) for of in parts.values()), strict=True)
+    )
+    if len(captions) > 1:
+        captions = [f"{part}: {of.first.caption}" for part, of in parts.items()]
+    return ", ".join(titles[:3]) + (" …" if len(titles) > 3 else ""), "".join(f"{each} " for each in captions if each)
 
 
 def _axes(shape: Matrix) -> object:
