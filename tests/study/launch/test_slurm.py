@@ -192,10 +192,10 @@ def test_a_job_that_has_used_up_its_timeouts_is_not_queued_again(store: Store, j
 @pytest.mark.evidence
 def test_a_trial_that_runs_into_its_own_limit_ends_its_job_alone(store: Store, journal: Path, cluster: Path) -> None:
     trials = [fakes.trial(journal, 0, "hang"), fakes.trial(journal, 1)]
-    launch_missing(trials, store, launcher(store, time_limit=0.05))
+    launch_missing(trials, store, launcher(store, time_limit=0.2))
     assert statuses(trials, store) == ["interrupted", "finished"]
     record = store.read(trials[0].id)
-    assert record is not None and record.reason == "it ran into the time limit of 0.05 minutes"
+    assert record is not None and record.reason == "it ran into the time limit of 0.2 minutes"
 
 
 @pytest.mark.evidence
