@@ -297,7 +297,7 @@ def test_a_single_layer_has_no_later_layers() -> None:
 
 
 @pytest.mark.parametrize("kind", ["nystrom", "linformer"])
-def test_an_attention_to_all_keys_still_leaves_padding_out(kind: str) -> None:
-    """What they were given as a pattern says which keys are allowed; without it padding counted as one of them."""
+def test_an_attention_to_all_keys_keeps_the_pattern_that_says_which_are_allowed(kind: str) -> None:
+    """Without it the probe took padding for keys that may be seen."""
     model: Any = Subject(small([f"model/attention={kind}", "model/pattern=full"]), "attention").build()
     assert getattr(model.stack.layers[0].attention, "pattern", None) is not None

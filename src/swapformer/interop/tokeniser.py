@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +91,10 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     plainly: dict[str, Any] = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
     model = json.dumps({**spec, **plainly}, ensure_ascii=False)
     spellings = [names.get(number, f"<unused{number}>") for number in rest]
-    words = [_spelling(piece, spec) for piece in spellings]
+    words, of_bytes = [_spelling(piece, spec) for piece in spellings], _of_bytes(spec)
     learned = LearnedTokens(
         tokens=(*(_OURS.get(names[number], names[number]) for number in special), *words),
-        sizes=(*[0] * len(special), *map(_size, spellings, words, repeat(_of_bytes(spec)))),
+        sizes=(*[0] * len(special), *(_size(*each, of_bytes) for each in zip(spellings, words, strict=True))),
         special=len(special),
         unknown=len(special) + ours[unknown] if (unknown := spec["model"].get("unk_token")) in ours else None,
         model=model,
@@ -112,12 +111,12 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
 
 
 def _of_bytes(spec: Mapping[str, Any]) -> bool:
-    """Whether each character of a piece stands for a byte."""
+    """Whether each character of a piece spells one byte."""
     return "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
 
 
 def _size(piece: str, word: str, of_bytes: bool) -> int:
-    """Bytes of text that a piece stands for; of one that begins a word with ▁ the space is counted."""
+    """The number of bytes of text that a piece spells; a ▁ that begins a word counts as its space."""
     if of_bytes and bytes_of_symbols().keys() >= set(piece):
         return len(piece)
     return 1 if _BYTE.fullmatch(piece) else len(word.removeprefix("##").encode())

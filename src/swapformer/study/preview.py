@@ -250,7 +250,7 @@ def preview(
 
 
 def _before(spec: Spec, store: Store) -> Manifest | None:
-    """The manifest of an earlier run of the study; None where there is none, or it cannot be read."""
+    """The manifest of an earlier run of the study; None if it is missing or cannot be read."""
     try:
         return read_manifest(store.studies / spec.name)
     except UsageError:
@@ -258,7 +258,7 @@ def _before(spec: Spec, store: Store) -> Manifest | None:
 
 
 def _reach(plan: Plan, before: Manifest) -> dict[ArmCondition, int]:
-    """How many seeds of each arm the looks until now have asked for."""
+    """The number of seeds of each arm that the looks until now have asked for."""
     asked = {cell.trial for cell in before.cells}
     every = replace(plan, reach=dict.fromkeys((each.arm_condition for each in plan.reported), len(plan.spec.seeds)))
     counts = {each.arm_condition: sum(trial.id in asked for trial in every.trials_of(each)) for each in every.reported}

@@ -150,7 +150,7 @@ def _status(cell: Cell, record: Record | None, store: Store) -> str:
 
 
 def _failed_probes(record: Record) -> str:
-    """The last note on probes that failed; empty where there is none."""
+    """The last note on probes that failed; empty if no probe failed."""
     return next((note for note in reversed(record.notes) if note.startswith("probes")), "")
 
 

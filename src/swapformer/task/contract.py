@@ -60,8 +60,8 @@ def require_data(task: Task) -> None:
     own = task.train_rows(0, 0, rows - 1, rows)
     if not _equal(cut(first, rows, rows - 1, rows), own):
         raise UsageError(
-            f"{_name(task)}.train_rows must give the sequences that train_batch has there, but gives others; leave it "
-            "out where a sequence depends on the rest of its batch"
+            f"{_name(task)}.train_rows must give the sequences that train_batch has there, but gives others; remove "
+            "the method where a sequence depends on the rest of its batch"
         )
     sets = task.evaluation("val")
     if not sets or sets[0].name != "":

@@ -147,7 +147,7 @@ class TrainingStream(IterableDataset[BatchShare]):
 
 
 def _targets(batch: Batch) -> dict[str, int]:
-    """How many targets each answer has."""
+    """The number of targets of each answer."""
     return {name: int(target_mask(target).sum()) for name, target in batch.answers.items()}
 
 

@@ -94,7 +94,7 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
         return None
     marks = data.published(base, {}) if data.axis is None else []
     others = published_styles(marks)
-    along = "positions apart" if shifts else "evaluation length"
+    along, what = ("positions apart", "shift") if shifts else ("evaluation length", "length")
     figure, panels = line_panels(list(tables), data.styles, along, data.label(base), others=others)
     octaves = max(names) >= 4 * min(names)
     share = data.evidence.directions.get(next(iter(lengths.values()))) == "higher"
@@ -106,7 +106,7 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
             axes.set_yscale("log")
         if trained:
             mark_trained_length(axes, trained)
-    tooltips = Tooltips("shift" if shifts else "length")
+    tooltips = Tooltips(what)
     draw_bands(panels, tables, data, tooltips, every_marker=True)
     for axes in dict.fromkeys(panels.values()):
         few, separate = 4 if max(names) < 1000 else 2, is_separate(panels)  # what a small panel has room for
@@ -119,9 +119,7 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
     said = [draw_published(axes, marks, tooltips) for axes in dict.fromkeys(panels.values())]
     caption += said[0]
     name = f"length_{svg.slug(base)}"
-    return _report_figure(
-        figure, panels, data, tooltips, name, f"{base} against {'shift' if shifts else 'length'}", caption
-    )
+    return _report_figure(figure, panels, data, tooltips, name, f"{base} against {what}", caption)
 
 
 def _history(data: FigureData, metric: str) -> pd.DataFrame:
