@@ -48,7 +48,7 @@ pytest: install-dev
 
 # Every study of every exercise, at its smallest scale, into a store of its own; `make test` runs three of them.
 exercises-smoke: install
-	$(BIN)/swapformer study experiments scale=smoke --studies 2 runs_dir=$$(mktemp -d)
+	$(BIN)/swapformer study experiments scale=smoke runs_dir=$$(mktemp -d)
 
 # What is slow and rarely wrong: the tests with the mark `evidence` (every study at its smallest scale, every pair of
 # options trained, simulated error rates), and a store that is killed, cut, filled and misled about the time. An hour and

@@ -200,18 +200,6 @@ def test_what_hydra_tells_of_itself_stands_there_once() -> None:
     assert (told.stdout + told.stderr).count("Installed Hydra Plugins") == 1
 
 
-def test_a_training_ends_with_its_curve_and_a_trial_from_the_store_has_none(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wanted = ["train", "model/position=none", *SHARED, "seed=77", "log_every=1"]
-    assert main(wanted) == 0
-    said = capsys.readouterr().out
-    assert ". train/loss" in said and max(len(line) for line in said.splitlines() if "|" in line) <= 80
-    assert said.index(". train/loss") < said.index("finished")
-    assert main(wanted) == 0
-    assert ". train/loss" not in capsys.readouterr().out
-
-
 def test_a_plain_sweep_reuses_them_too_and_is_a_study_of_its_own(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swapformer import __version__
-from swapformer.console import WRONG_USE, at_least, few_collections, guarded, printable_output
+from swapformer.console import WRONG_USE, few_collections, guarded, printable_output
 from swapformer.errors import UsageError, quote, suggest
 
 TOOLS = {
@@ -115,9 +115,6 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument(
         "--dry-run", action="store_true", help="print trials, operations, time and memory that it would take, run none"
     )
-    study.add_argument(
-        "--studies", type=at_least(1), default=1, metavar="N", help="studies of an exercise, or a folder, at a time"
-    )
     for name, kind, text in LAUNCHING:
         study.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{text}; short for hydra.launcher.{name}=…")
     study.set_defaults(run=_study)
@@ -166,7 +163,6 @@ def _study(options: argparse.Namespace) -> int | None:
         options.json,
         options.debug,
         options.dry_run,
-        studies=options.studies,
         report=False if options.no_report else True if options.report else None,
     )
     return study(options.name, options.overrides, output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -22,7 +21,6 @@ from swapformer.results.artifacts import probe_keys
 from swapformer.results.store import Store
 from swapformer.study.config.hydra_errors import explained
 from swapformer.study.config.overrides import of_whole_model
-from swapformer.study.launch.loss_curve import loss_curve
 from swapformer.study.launch.missing_trials import launch_missing
 from swapformer.study.launch.provenance import current_provenance, remember_command
 from swapformer.study.launch.trial import Trial, execute
@@ -87,9 +85,6 @@ def _train(composed: DictConfig) -> float:
     with mirror_trials([] if by_study else [(Target(trial.id, probes=probe_keys(resolved)), resolved)], store):
         launch_missing([trial], store, launch)
     value = objective(trial, store)
-    if not reused and hydra_config.mode is RunMode.RUN:
-        for line in loss_curve(store.directory(trial.id), shutil.get_terminal_size().columns):
-            print(line)
     _print_result(trial, store, reused)
     return value
 

@@ -6,14 +6,15 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swapformer.console import terminal
+from swapformer.console import FAILED, guarded, terminal
 from swapformer.errors import UsageError, quote
 from swapformer.exercises import find
 from swapformer.study.config import overrides as texts
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from swapformer.study.plan import Plan
     from swapformer.study.run_study import StudyResult
     from swapformer.study.spec import Spec
-    from swapformer.tools.side_by_side import Answer
 
 FOR_EVERY_PART = ("scale", "runs_dir", "logger", "hydra.launcher")
 """What may be set for all parts of an exercise at once: nothing in it tells one trial from another."""
@@ -35,9 +35,8 @@ _PLUGINS = ("hydra.launcher", "hydra.sweeper")
 class Output:
     """The destinations of a command's results: also beside the study file, as JSON, with tracebacks of errors.
 
-    `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper. `studies`: how
-    many studies of a folder run at a time. `report`: whether a study's page and figures are written;
-    None: where something was trained.
+    `dry`: a study is not run, only what it would take is printed. `paper`: what is written for a paper. `report`:
+    whether a study's page and figures are written; None: where something was trained.
     """
 
     publish: bool = False
@@ -45,7 +44,6 @@ class Output:
     debug: bool = False
     dry: bool = False
     paper: tuple[str, ...] = ()
-    studies: int = 1
     report: bool | None = None
 
 
@@ -60,8 +58,6 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
         what = "--dry-run builds no report" if output.dry else "--publish writes the report's table and figures"
         raise UsageError(f"{what}, so that --no-report says nothing or forbids it; remove one of them")
     found = find(name)
-    if found.one and output.studies > 1:
-        raise UsageError(f"--studies is of a folder with several studies, but {quote(name)} is one; remove it")
     if found.one:
         _run(name, overrides, output)
         return None
@@ -73,17 +69,7 @@ def study(name: str, overrides: Sequence[str], output: Output) -> int | None:
             )
     for path in found.studies.values():  # what is wrong in any of the files is said before anything trains
         load(str(path), texts.value(overrides, "scale"))
-    count = min(output.studies, len(found.studies))
-    if count > 1 and (asked := [each for each in overrides if _within(each, _PLUGINS)]):
-        raise UsageError(
-            f"--studies {count} shares this machine out among studies by itself, but {quote(asked[0])} is of one at a "
-            "time; leave one of them out"
-        )
-    return _each(found.studies, partial(_run_one, overrides=overrides, output=output, count=count), output, count)
-
-
-def _run_one(path: Path, number: int = 0, *, overrides: Sequence[str], output: Output, count: int) -> None:
-    _run(str(path), overrides, output, (number, count))
+    return _each(found.studies, lambda path: _run(str(path), overrides, output), output)
 
 
 def _within(override: str, nodes: Sequence[str]) -> bool:
@@ -92,7 +78,7 @@ def _within(override: str, nodes: Sequence[str]) -> bool:
     return any(key == node or key.startswith(f"{node}.") for node in nodes)
 
 
-def _run(name: str, overrides: Sequence[str], output: Output, share: tuple[int, int] = (0, 1)) -> None:
+def _run(name: str, overrides: Sequence[str], output: Output) -> None:
     own = {key: texts.value(overrides, key) for key in ("scale", "seeds")}
     extra = [override for override in overrides if texts.key(override) not in own]
     if output.dry:
@@ -104,7 +90,7 @@ def _run(name: str, overrides: Sequence[str], output: Output, share: tuple[int, 
     from swapformer.study.spec import load, with_seeds
 
     spec = with_seeds(load(name, own["scale"]), own["seeds"])
-    found = run_locally(spec, extra, output.publish, output.json, share, output.report)
+    found = run_locally(spec, extra, output.publish, output.json, output.report)
     show_result(found, output.json)
     found.require_complete()
 
@@ -150,14 +136,12 @@ def run_locally(
     overrides: Sequence[str],
     publish: bool,
     quiet: bool,
-    share: tuple[int, int] = (0, 1),
     report: bool | None = None,
     minutes: float | None = None,
 ) -> StudyResult:
     """Run what a study lacks on this machine, with some overrides of all arms; trials are mirrored where that is asked.
 
-    `share`: which one this is of so many studies that run at a time and share the slots for trials. `report`: as in
-    `Output`. `minutes`: one that would take longer, as far as that can be told, is refused.
+    `report`: as in `Output`. `minutes`: one that would take longer, as far as that can be told, is refused.
 
     Raises what `expand` and `run_study` do.
     """
@@ -183,7 +167,7 @@ def run_locally(
             plan,
             store,
             provenance,
-            lambda progress: LocalLauncher(store, provenance, tick=progress.tick, share=share),
+            lambda progress: LocalLauncher(store, provenance, tick=progress.tick),
             publish,
             quiet=quiet,
             report=report,
@@ -266,39 +250,37 @@ def _judge_again(folder: str, overrides: Sequence[str], output: Output) -> int |
     return _each(found.studies, judge, output)
 
 
-def _each(studies: Mapping[str, Path], run: Callable[..., None], output: Output, count: int = 1) -> int:
-    """Run a command on one study after the other, or on some at a time; one that fails loses no other.
+def _each(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output) -> int:
+    """Run a command on one study after the other; one that fails loses no other, but Ctrl-C ends them all.
 
-    Returns the worst exit status. The JSON of all is printed as one list. Ctrl-C ends them all.
+    Returns the worst exit status. The JSON of all is printed as one list.
     """
-    from swapformer.tools.side_by_side import side_by_side
+    worst, printed, interrupted = 0, [], False
 
-    answers = {}
-    for each in side_by_side(studies, run, count, output.debug) if count > 1 else _in_turn(studies, run, output):
-        answers[each.name] = each
-        if count > 1:
-            print(f"swapformer: {each.name}", each.said, sep="\n", end="", file=sys.stderr, flush=True)
-            print("" if output.json else each.printed, end="", flush=True)
-    if output.json:
-        print(json.dumps([json.loads(answers[name].printed) for name in studies if _printed(answers, name)], indent=1))
-    return max((each.status for each in answers.values()), default=0)
-
-
-def _printed(answers: Mapping[str, Answer], name: str) -> bool:
-    return name in answers and bool(answers[name].printed)
-
-
-def _in_turn(studies: Mapping[str, Path], run: Callable[[Path], None], output: Output) -> Iterator[Answer]:
-    from swapformer.tools.side_by_side import Answer, attempt
+    def attempt(path: Path) -> None:
+        nonlocal interrupted
+        try:
+            run(path)
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
 
     for name, path in studies.items():
         print(f"swapformer: {name}", file=sys.stderr, flush=True)
         text = io.StringIO()
         with redirect_stdout(text) if output.json else nullcontext():
-            status, interrupted = attempt(partial(run, path), output.debug)
-        yield Answer(name, status, text.getvalue(), "", interrupted)
+            try:
+                status = guarded(partial(attempt, path), output.debug)
+            except Exception:
+                traceback.print_exc()
+                status = FAILED
+        worst = max(worst, status)
+        printed += [json.loads(text.getvalue())] if text.getvalue() else []
         if interrupted:
-            return
+            break
+    if output.json:
+        print(json.dumps(printed, indent=1))
+    return worst
 
 
 def show_result(found: StudyResult, as_json: bool) -> None:

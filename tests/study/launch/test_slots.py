@@ -84,17 +84,6 @@ def test_slots_are_devices_on_a_machine_that_has_them(tmp_path: Path, driver: Pa
         make_slots([on_gpus(tmp_path, devices=5)])
 
 
-def test_launchers_that_share_a_machine_have_slots_of_their_own(tmp_path: Path, driver: Path) -> None:
-    """Of four GPUs two studies have two each, and the third of five shares the GPU of one."""
-
-    def slots(*share: int) -> list[str | None]:
-        launcher = LocalLauncher(Store(tmp_path), fakes.PROVENANCE, share=(share[0], share[1]))
-        return [slot.devices for slot in launcher._slots([on_gpus(tmp_path)])]
-
-    assert [slots(number, 2) for number in range(2)] == [["0", "2"], ["1", "3"]]
-    assert [slots(number, 5) for number in range(5)] == [["0"], ["1"], ["2"], ["3"], ["0"]]
-
-
 def test_several_trials_share_a_gpu_when_they_are_told_to(tmp_path: Path, driver: Path) -> None:
     trial = on_gpus(tmp_path)
     assert devices([trial], None, 2) == ["0", "1", "2", "3", "0", "1", "2", "3"]

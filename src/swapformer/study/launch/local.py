@@ -56,7 +56,6 @@ class LocalLauncher(Launcher):
         slots: how many trials at a time; None: as many as cores (or devices) allow.
         slots_per_gpu: how many trials share a GPU; None: one, unless `slots` says more.
         gpus: the GPUs to use, as CUDA_VISIBLE_DEVICES names them; None: all that are visible.
-        share: which one this is of so many launchers among which the slots are shared out.
         tied: whether trials stop when this process is gone; else they go on, and the next launcher finds them running.
 
     Raises UsageError for less than one slot, or no time.
@@ -64,7 +63,6 @@ class LocalLauncher(Launcher):
 
     slots_per_gpu: Count | None = None
     gpus: Sequence[int | str] | None = None
-    share: tuple[int, int] = (0, 1)
     tied: bool = False
     children: list[Child] = field(default_factory=list, init=False, repr=False)
 
@@ -79,8 +77,7 @@ class LocalLauncher(Launcher):
             return found[:1]
         if self.slots_per_gpu is not None and self.slots_per_gpu > 1:
             require_room(trials, self.slots_per_gpu)
-        number, count = self.share
-        return found[number::count] or [found[number % len(found)]]
+        return found
 
     def __call__(self, trials: Sequence[Trial]) -> None:
         """Attempt each trial once and return when all children have ended.
