@@ -20,10 +20,11 @@ from scipy import stats
 from report.store import Store
 from swapformer.report.build import Report, build
 from swapformer.report.figures import svg
-from swapformer.report.figures.figure_data import FigureData, ReportFigure, figure_data
+from swapformer.report.figures.figure_data import FigureData, ReportFigure, figure_data, shown_as
 from swapformer.report.figures.shapes import attention_maps, cells, draw_shapes
 from swapformer.report.figures.shapes.found import Found
 from swapformer.report.records import read
+from swapformer.results.arms import ShownFigure
 from swapformer.results.artifacts import Artifact, write_artifact
 from swapformer.results.shapes import AttentionMaps, Curve, Histogram, Matrix, Profile, Published, Shape, Table
 
@@ -55,6 +56,19 @@ def alone(root: Path, found: Mapping[str, Sequence[Shape]]) -> ReportFigure:
 
 def rows(figure: ReportFigure) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(figure.csv)))
+
+
+def test_every_shape_has_the_caption_that_the_study_file_gives_its_figure(tmp_path: Path) -> None:
+    found = {
+        "profile": profile([1.0, 2.0]),
+        "matrix": Matrix("M", "c.", ["1", "2"], ["1", "2"], [[1.0, 2.0], [3.0, 4.0]]),
+        "maps": maps(2, 2, 3),
+        "table": Table("T", "c.", ["what", "n"], [["x", 1.0]]),
+    }
+    shown = [figure.name for figure in drawn(tmp_path, {"a": [found]})]
+    assert len(shown) >= len(found)
+    with shown_as([ShownFigure(name, f"Of {name}") for name in shown]):
+        assert [each.caption for each in drawn(tmp_path / "again", {"a": [found]})] == [f"Of {each}" for each in shown]
 
 
 def profile(*values: Sequence[float | None], moments: Sequence[str] = ("end",)) -> Profile:

@@ -35,6 +35,11 @@ def shown_as(figures: Sequence[ShownFigure], prefix: str = "") -> Iterator[None]
         _SHOWN.reset(token)
 
 
+def _shown(name: str) -> ShownFigure | None:
+    """What the study file says of the figure of a name."""
+    return (_SHOWN.get() or {}).get(name)
+
+
 @dataclass(frozen=True)
 class ReportFigure:
     """One figure of a report: file name without suffix, title, caption, SVG, the page's tooltips, its data as CSV.
@@ -50,6 +55,10 @@ class ReportFigure:
     csv: str = ""
     table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
 
+    def __post_init__(self) -> None:
+        if (shown := _shown(self.name)) is not None and shown.caption:
+            object.__setattr__(self, "caption", shown.caption)
+
     @property
     def wide(self) -> bool:
         """Whether it takes the whole width of a page."""
@@ -62,9 +71,7 @@ class ReportFigure:
         csv: str = "",
     ) -> ReportFigure:  # fmt: skip
         """The figure as drawn; `described` stands in the SVG instead of the title, `csv` instead of what is told."""
-        shown = (_SHOWN.get() or {}).get(name)
-        if shown is not None:
-            caption = shown.caption or caption
+        if (shown := _shown(name)) is not None:
             svg.relabel(figure, shown.x, shown.y, shown.lines)
         text = svg.to_svg(figure, described or title)
         if tooltips is None:
