@@ -117,6 +117,8 @@ def test_the_golden_losses_are_of_this_results_epoch(refresh: bool) -> None:
 
 
 ATTENTION = GOLDEN / "attention.json"
+KIND = ("cpu family", "model", "model name", "stepping")
+"""Lines of Linux that say which processor this is; libraries choose how they multiply by it."""
 NOT_CAUSAL = ("linformer", "nystrom")
 THREE_STEPS = [
     *("model.d_model=32", "model.num_layers=2", "model.num_heads=4", "task.batch_size=4", "budget.steps=3"),
@@ -129,7 +131,9 @@ WHOLE = ["task=sunspots", "model/topology=encoder", "model/pattern=full"]
 
 def processor() -> str:
     """What decides the last bits of a sum: equal ones must give equal bits."""
-    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__}"
+    described = Path("/proc/cpuinfo").read_text("utf-8") if Path("/proc/cpuinfo").exists() else platform.machine()
+    kind = [line.partition(":")[2].strip() for line in described.splitlines() if line.startswith(KIND)]
+    return f"{' '.join(kind[: len(KIND)])} {torch.backends.cpu.get_cpu_capability()} torch {torch.__version__}"
 
 
 def attention_run(option: str, place: Path) -> dict[str, Any]:

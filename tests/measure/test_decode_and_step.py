@@ -15,7 +15,7 @@ from swapformer.model.cache import Cache
 from swapformer.model.tokens import Tokens
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import kept_bytes
-from swapformer.training.assemble import build_plan
+from swapformer.training.assemble import build_model, build_plan
 from swapformer.training.module import TrialModule
 
 DECODE = ("measure=decode", "measure.warm_up=1", "measure.repeats=2", "measure.batch=3")
@@ -31,6 +31,16 @@ def test_the_bytes_of_a_cache_are_those_of_its_keys_and_values(kind: str, groups
         assert found[f"decode/cache_bytes@{length}"] == 2 * 2 * groups * 8 * 4 * 3 * length
     config = compose([*TINY, *overrides])
     assert kept_bytes(build_plan(config, task_of(config).interface), 64, torch.float32) == 2 * 2 * groups * 8 * 4 * 64
+
+
+@pytest.mark.parametrize("kind", ["mha", "gqa", "primer", "linear", "gated_delta", "mamba2", "performer"])
+def test_the_counted_bytes_are_those_that_generation_keeps(kind: str) -> None:
+    config = compose([*TINY, f"model/attention={kind}", "model.num_layers=2"])
+    task = task_of(config)
+    model, cache = build_model(config, task.interface), Cache()
+    with torch.no_grad():
+        model(torch.zeros(1, 9, dtype=torch.int64), Tokens.of(9), cache=cache)
+    assert cache.num_bytes == kept_bytes(build_plan(config, task.interface), 9, torch.float32)
 
 
 def test_a_decoder_that_reads_a_source_keeps_the_source_too() -> None:

@@ -8,14 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from configs import small
+from configs import SMALL, small
+from swapformer.catalogue import options
 from swapformer.conformance.subject import VOCABULARY, Subject, ids, run
+from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.generate import Prompt, Sampler, StepwiseGeneration, beam_search, complete, generate, greedy
 from swapformer.model.position.rotary import Rotation
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
+from swapformer.study.config.compose import check, compose
 from swapformer.training.assemble import build_model
 
 
@@ -43,11 +46,11 @@ class TestPadding:
             "attention=gated_delta",
             "attention=mamba2",
             "attention=linear convolution=3",
+            "position=transformer_xl model/pattern=window model.pattern.before=3",
         ],
     )
     def test_shorter_prompts_write_what_they_write_alone(self, part: str) -> None:
-        option, _, setting = part.partition(" ")
-        model, inputs = wide(f"model/{option}", *[f"model.attention.{setting}"] * bool(setting)), ids(2)
+        model, inputs = wide(*f"model/{part}".replace(" convolution", " model.attention.convolution").split()), ids(2)
         padding = torch.zeros_like(inputs, dtype=torch.bool)
         padding[1, :5] = True
         for cache in (True, False):
@@ -107,13 +110,32 @@ def test_a_key_is_turned_once(part: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class TestEncoderDecoder:
-    def test_the_cache_changes_nothing(self) -> None:
-        interface = Interface(VOCABULARY, source=True)
-        model = build_model(small(["model/topology=encoder_decoder", "model/position=t5"]), interface).double().eval()
+    READING = ("task=copy", "task.as_source=true", "model/topology=encoder_decoder")
+
+    @pytest.mark.parametrize(
+        "part",
+        [
+            *(f"model/attention={name}" for name in options("attention")),
+            *(f"model/extension=[{name}]" for name in options("extension")),
+            "model/attention=linear model.attention.convolution=3",
+        ],
+    )
+    def test_the_cache_changes_nothing(self, part: str) -> None:
+        config = compose([*self.READING, *SMALL, "model/position=t5", *part.split()])
+        try:
+            check(config)
+        except UsageError:
+            pytest.skip("no attention that can read a source")
+        model = build_model(config, Interface(VOCABULARY, source=True)).double().eval()
+        assert model.stack.can_cache
+        noise = torch.Generator().manual_seed(0)
+        with torch.no_grad():  # what begins as the identity does something
+            for weight in model.parameters():
+                weight += 0.3 * torch.randn(weight.shape, generator=noise, dtype=weight.dtype)
         source = ids(2, 7, seed=3)
         padding = torch.zeros(2, 7, dtype=torch.bool)
         padding[0, 5:] = True
-        prompt = Prompt(ids(2, 1), source=source, source_tokens=Tokens.of(7, padding=padding))
+        prompt = Prompt(ids(2, 3), source=source, source_tokens=Tokens.of(7, padding=padding))
         generations = [StepwiseGeneration(model, prompt, cache=cache) for cache in (True, False)]
         for symbol in range(5):
             first, second = (generation.logits() for generation in generations)

@@ -161,6 +161,15 @@ def test_an_early_answer_costs_one_more_head() -> None:
     assert early["backward"] - fixed["backward"] == 2 * head
 
 
+def test_a_loss_of_the_model_s_own_is_walked_backwards_too() -> None:
+    """A loss between heads costs products in the forward pass, and so twice as many in the backward pass."""
+    plain, apart = (
+        cost(f"model/attention={name}", "model/kernel=reference")["lengths"][0] for name in ("mha", "orthogonal_heads")
+    )
+    assert apart["forward"] > plain["forward"]
+    assert apart["backward"] - plain["backward"] == 2 * (apart["forward"] - plain["forward"])
+
+
 def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GPT, "--lengths", "16,32", "--batch", "2", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -270,6 +270,8 @@ class TestRefused:
             (["model/residual=rezero"], "model/residual=add"),
             (["model/qk_norm=rmsnorm"], "model/qk_norm=none"),
             (["model/score=additive"], "no rule for parameters with the role score"),
+            (["model/attention=mamba2"], "no rule for model/attention=mamba2, whose queries are as wide as its state"),
+            ([*MUP, "model.num_heads=4", "model.layers=[{at: 0, num_heads: 1}]"], "needs heads of one width"),
         ],
     )  # fmt: skip
     def test_with_what_would_work(self, overrides: list[str], said: str) -> None:

@@ -156,6 +156,8 @@ class StepwiseGeneration:
         if not bool(padding.any()) and not bool(self._start.any()):
             order, position = order[:1], position[:1]
         given = padding if self.prompt.padding is not None else None
+        if position is order and given is not None:
+            position = order.clone()  # rows begin at different places, so that those of a slice are not known
         return Tokens(order, position, extent, padding=given, consecutive=given is None and start == first)
 
 

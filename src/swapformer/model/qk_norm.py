@@ -12,7 +12,13 @@ from swapformer.ranges import Declared, Positive
 
 
 class QKNorm(Declared, nn.Module):
-    """Base of the slot: queries [B, H, Q, E], keys and values [B, G, K, E] stay as they are."""
+    """Base of the slot: queries [B, H, Q, E], keys and values [B, G, K, E] stay as they are.
+
+    Facts:
+        of_lengths: it changes only the lengths of queries and keys.
+    """
+
+    of_lengths: bool = False
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()
@@ -35,6 +41,8 @@ class L2(QKNorm):
         eps: floor of the lengths.
         values: whether values are divided by their length too.
     """
+
+    of_lengths = True
 
     def __init__(self, dims: Dims, *, start: Positive, eps: Positive, values: bool) -> None:
         super().__init__(dims)

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.interface import MAIN, Interface
 from swapformer.model.plan import ModelPlan
-from swapformer.model.topology import Topology
+from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.training.assemble import build_plan, factory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -44,7 +44,10 @@ def batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: int
     saved, counter = _SavedBytes(model), partial(FlopCounterMode, display=False, custom_mapping=_MORE_OPERATIONS)
     with counter() as forward, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         last: Tensor = model(*given)
-        total = torch.stack([last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]).sum()
+        losses = [last.sum(), *(early[MAIN].sum() for early in model.take_early_answers())]
+        if (auxiliary := take_auxiliary_loss(model)) is not None:
+            losses.append(auxiliary)
+        total = torch.stack(losses).sum()
     with counter() as backward:
         total.backward()  # type: ignore[no-untyped-call]
     model.zero_grad()

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.model.attention import LinearAttention, linear_ops
+from swapformer.model.cache import Cache
 from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.pattern import Causal, Full, Pattern, Window
@@ -187,3 +188,9 @@ def test_what_linear_attention_cannot_take_is_refused_at_composition(override: s
 
 def test_linear_attention_goes_with_the_defaults() -> None:
     accepted("task=copy", "model/attention=linear")
+
+
+def test_a_cache_of_sums_over_several_documents_is_refused() -> None:
+    tokens = Tokens.of(4, document=torch.tensor([[0, 0, 1, 1]]))
+    with pytest.raises(ValueError, match="caches sums over all keys, not by document; leave out the cache"):
+        linear(Causal(DIMS))(torch.zeros(1, 4, WIDTH).double(), Context(tokens, tokens, cache=Cache()), NOPE)

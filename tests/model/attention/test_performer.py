@@ -106,6 +106,30 @@ def test_the_stabiliser_does_not_look_ahead() -> None:
     assert run(part, loud).isfinite().all()
 
 
+@pytest.mark.parametrize("width", [16, 64, 128, 192])
+@pytest.mark.parametrize("features", [16, 256])
+def test_float32_tells_the_features_of_wide_heads_apart(width: int, features: int) -> None:
+    """Queries, keys and values of variance 1: in float32 the mean is that of float64, and gradients are too."""
+    dims, found, slopes = Dims(width, 1, 1, width, 32, 5), [], []
+    for dtype in (torch.float64, torch.float32):
+        part = Performer(dims, pattern=Causal(dims), features=features, seed=0).to(dtype)
+        with torch.no_grad():
+            for name, weight in part.named_parameters():
+                weight.copy_(torch.randn(weight.shape, generator=stream(name), dtype=torch.float64) / width**0.5)
+        x = torch.randn(1, 32, width, generator=stream("x"), dtype=torch.float64).to(dtype)
+        out = run(part, x)
+        out.square().sum().backward()  # type: ignore[no-untyped-call]
+        found.append(out.double())
+        slopes.append(part.value.weight.grad.double())
+    for exact, rounded in (found, slopes):
+        assert (exact - rounded).norm() < 1e-3 * exact.norm()
+
+
+def test_heads_too_wide_for_its_features_are_refused() -> None:
+    with pytest.raises(UsageError, match="heads of at most 192 dimensions, but these have 256; raise"):
+        check(compose(["task=copy", "model/attention=performer", "model.d_model=256", "model.num_heads=1"]))
+
+
 def test_what_performer_cannot_take_is_refused_at_composition() -> None:
     with pytest.raises(UsageError, match="no scores that the position ALiBi could add to"):
         check(compose(["task=copy", "model/attention=performer", "model/position=alibi"]))

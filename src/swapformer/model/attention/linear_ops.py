@@ -28,7 +28,12 @@ def weighted_mean(
 
     The pattern is full or plainly causal. A query that sees nothing gets zero. A cache of the context holds the two
     sums over earlier keys, under `key`, and the features are those of the new tokens.
+
+    Raises:
+        ValueError: for documents with a cache, whose sums are over all of them.
     """
+    if context.cache is not None and pattern.plain_causal and context.key.document is not None:
+        raise ValueError("an attention in linear time caches sums over all keys, not by document; leave out the cache")
     ones = torch.ones_like(v[..., :1])
     if context.cache is not None and _sums_are_cached(context, pattern):
         before = context.cache.get(key) or (None, None)

@@ -83,6 +83,7 @@ class MultiHead(Attention):
                 self.add_module(key, module)
         self.qk_norm, self.score, self.normaliser, self.kernel = qk_norm.sized(groups), score, normaliser, kernel
         self.pattern, self.plan = pattern, AttentionPlan(score, normaliser, pattern)
+        self.state_width = sum(part.state_width for part in self.extensions) or None
         self.isotropic = score.isotropic and all(part.isotropic for part in self.extensions)
         self.sees_order = any(part.sees_order for part in self.extensions)
         self.anchored = any(part.anchored for part in self.extensions)

@@ -32,18 +32,21 @@ class Performer(Attention):
     """Softmax attention whose kernel exp(q·k/√E) is estimated by M positive orthogonal random features (FAVOR+).
 
     exp(a·b) = E_w[exp(w·a − |a|²/2) · exp(w·b − |b|²/2)] for w ~ N(0, I), a = q·E^−¼, b = k·E^−¼ (Choromanski et al.
-    2021, arXiv:2009.14794). The factor exp(|w|²/2) moves from the keys to the queries, which leaves the keys with
-    exp(−|w − b|²/2) ≤ 1: nothing has to be subtracted from them, so nothing looks ahead; the queries' features are
-    divided by the largest of their own query, which cancels. The directions w are drawn once for each layer, from a
-    stream of their own. Sums as in linear attention. A rotation is applied before the features, whose estimate then
-    depends on positions and not only on distances. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o [D, H·E].
+    2021, arXiv:2009.14794). The factor exp(|w|²/2 − c) moves from the keys to the queries, which leaves the keys with
+    exp(c − |w − b|²/2), where c is the smallest |w|²/2, and 60 at most: no key's own length is subtracted, so nothing
+    looks ahead. The queries' features are divided by the largest of their own query, which cancels. A key with |b| far
+    above √E has features that float32 takes for zero, and is not seen. The directions w are drawn once for each layer,
+    from a stream of their own. Sums as in linear attention. A rotation is applied before the features, whose estimate
+    then depends on positions and not only on distances. No weights are dropped out. W_q, W_k, W_v [H·E, D], W_o
+    [D, H·E].
 
     Args:
         features: M.
         seed: names the directions.
 
     Raises:
-        ValueError: if M is below 1, or the pattern is neither full nor plainly causal.
+        ValueError: if M is below 1, heads are wider than 192, where features leave what float32 can tell apart, or the
+            pattern is neither full nor plainly causal.
     """
 
     uses = ("pattern",)
@@ -56,6 +59,11 @@ class Performer(Attention):
     def __init__(self, dims: Dims, *, pattern: Pattern, features: Count, seed: Natural) -> None:
         super().__init__()
         require_plain(pattern, "performer")
+        if dims.head_dim > _WIDEST:
+            raise ValueError(
+                f"performer's random features are for heads of at most {_WIDEST} dimensions, but these have "
+                f"{dims.head_dim}; raise model.num_heads, or use model/attention=linear."
+            )
         self.head_dim, self.pattern = dims.head_dim, pattern
         self.query, self.key, self.value, self.out = projections(dims)
         self.dropout = nn.Dropout(dims.dropout)
@@ -88,10 +96,16 @@ class Performer(Attention):
         return (log_q - log_q.detach().amax(-1, keepdim=True)).exp(), without_padding(log_k.exp(), context)
 
 
+_WIDEST = 192
+_MOST = 60.0
+"""The largest logarithm of a factor on all keys, whose sums float32 must hold."""
+
+
 def log_features(a: Tensor, b: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
     """Logarithms of features [..., M] whose products sum to an unbiased estimate of exp(a·b), for a, b [..., E]."""
     w = directions.to(a.dtype)
     half_w, half_a, half_b = (y.square().sum(-1) / 2 for y in (w, a, b))
+    half_w = half_w - half_w.min().clamp(max=_MOST)
     return (
         a @ w.mT - half_a[..., None] + half_w - float(torch.tensor(len(w), device="cpu").log()),
         b @ w.mT - half_b[..., None] - half_w,

@@ -34,6 +34,7 @@ class Extension(Declared):
         has_auxiliary_loss: whether `loss` returns something in training.
         shares_values: whether `values` mixes those of several layers, which must then have one shape.
         training_only: without it a trained model would compute the same.
+        state_width: elements that it caches of a sequence whatever its length, known once its modules are made.
     """
 
     sees_order: bool = False
@@ -44,6 +45,7 @@ class Extension(Declared):
     has_auxiliary_loss: bool = False
     shares_values: bool = False
     training_only: ClassVar[bool] = False
+    state_width: int = 0
 
     uses: ClassVar[tuple[str, ...]] = ()
 

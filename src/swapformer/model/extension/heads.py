@@ -47,19 +47,24 @@ class Convolution(Extension):
 
     def modules(self, query_width: int, key_width: int, value_width: int) -> Mapping[str, nn.Module]:
         self.filters = convolution_filters(self.width, query_width, key_width, value_width)
+        self.state_width = (self.width - 1) * (query_width + key_width + value_width)
         return {"filters": self.filters}
 
     def project(self, projected: Projected, context: Context, *, crosses: bool) -> Projected:
         """The convolved projections; with a cache they see the last projections before them as well."""
+        q, k, v = projected
         query, key = context.query, context.key if crosses else context.query
-        if context.cache is not None and not crosses:
-            projected = context.cache.append(self, *projected, last=max(self.width - 1, 1))  # type: ignore[assignment]
-            query = key = context.latest(projected[0].shape[-2]).key
-        q, k, v = map(causal_convolution, projected, self.filters, (query, key, key))
-        if crosses:
-            return q, k, v
-        new = slice(-len(context.query), None)
-        return q[:, new], k[:, new], v[:, new]
+        cache, kept = context.cache if self.width > 1 else None, self.width - 1
+        if cache is not None and crosses:  # keys and values are the whole of the other sequence
+            (q,) = cache.append(self, q, last=kept)
+            assert cache.tokens is not None, "the queries are among the tokens read so far"
+            query = cache.tokens.at(slice(-q.shape[-2], None))
+        elif cache is not None:
+            q, k, v = cache.append(self, q, k, v, last=kept)
+            query = key = context.latest(q.shape[-2]).key
+        q, k, v = map(causal_convolution, (q, k, v), self.filters, (query, key, key))
+        q = q[:, -len(context.query) :]
+        return (q, k, v) if crosses else (q, k[:, -len(context.query) :], v[:, -len(context.query) :])
 
 
 class ValueResidual(Extension):

@@ -23,10 +23,12 @@ class Init(Declared, ABC):
     Facts:
         without_norm: the scheme bounds the stream's size by itself and is meant for models without any norm.
         zero_head: the output matrix starts at zero, so it cannot be the embedding table.
+        one_head_width: what it draws follows the width of the model's heads, so no layer may have others.
     """
 
     without_norm: bool = False
     zero_head: bool = False
+    one_head_width: bool = False
 
     def __init__(self, dims: Dims) -> None:
         self.dims = dims

@@ -24,7 +24,7 @@ class GPT2(Init):
     """N(0, std²), and N(0, std²/(2L)) for the 2L weights that end a residual branch, biases zero.
 
     Radford et al. 2019, section 2.3: the scaling falls on the initial weights, not on the forward pass. L is the number
-    of layers.
+    of layers; in an encoder-decoder the decoder's, for both stacks.
 
     Args:
         std: the deviation.
@@ -73,7 +73,8 @@ class DeepNorm(Init):
 class Fixup(Init):
     """Zero for the ends of branches and the head, He's √(2/fan_in) · L^(−1/(2m−2)) for a branch's other weights.
 
-    Zhang et al. 2019 (arXiv:1901.09321). L is the number of branches (2 a layer), m the matrices in a branch. Tables
+    Zhang et al. 2019 (arXiv:1901.09321). L is the number of branches (2 for each layer of a
+    decoder, for both stacks), m the matrices in a branch. Tables
     are N(0, 1/D), all else is He's.
 
     The paper's scalars are parts, as in the authors' Transformer, and +preset=fixup sets all of them: the multiplier of

@@ -118,6 +118,8 @@ class Natural(Init):
         std: the deviation of all other weights.
     """
 
+    one_head_width = True
+
     def __init__(self, dims: Dims, *, std: Positive) -> None:
         super().__init__(dims)
         self.deviation = std

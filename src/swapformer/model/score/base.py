@@ -17,11 +17,13 @@ class Score(Declared, nn.Module, ABC):
         is_dot: raw is q·k and `scale` a number, which fused kernels compute.
         isotropic: rotating q and k alike leaves raw as it is, so that with a rotary encoding it depends on distances
             alone.
+        of_directions: the lengths of q and k do not count.
         scale: a number, or a learned factor [H, 1, 1].
     """
 
     is_dot: bool = False
     isotropic: bool = True
+    of_directions: bool = False
     scale: float | Tensor
 
     def __init__(self, dims: Dims) -> None:

@@ -95,6 +95,8 @@ class Cosine(Score):
         eps: floor of the lengths.
     """
 
+    of_directions = True
+
     def __init__(self, dims: Dims, *, start: Positive, eps: Positive) -> None:
         super().__init__(dims)
         self.eps = eps

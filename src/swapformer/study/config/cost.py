@@ -290,7 +290,8 @@ def _uncounted(error: Exception) -> UsageError:
 def kept_bytes(plan: ModelPlan, length: int, dtype: torch.dtype) -> int | None:
     """Bytes that generation keeps of one sequence of `length` tokens; None where all is computed again.
 
-    States are kept in float32 or wider. A source is as long as the sequence.
+    States are kept in float32 or wider. A source is as long as the sequence; the last queries to it that a convolution
+    keeps are left out.
     """
     with torch.device("meta"):  # parts are made to be asked, not to be filled
         if not all(layer.can_cache() for layer in plan.layers):

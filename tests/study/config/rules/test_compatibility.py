@@ -28,6 +28,14 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
         ),
         (["model/init=fixup", "model/norm=none"], "Fixup starts the head at zero, .*tie_embeddings=false"),
         (["model/init=t_fixup", "model/norm=rmsnorm"], "TFixup is for models without a norm, .* model/norm=none"),
+        (
+            ["model/init=natural", "model/score=dot_unscaled", "model.layers=[{at: 0, num_heads: 1}]"],
+            "Natural draws queries and keys for heads 16 wide, but some layers have others; leave num_heads",
+        ),
+        (
+            ["model/score=cosine", "model/qk_norm=l2"],
+            "Cosine does not see the lengths of queries and keys, which are all that qk_norm L2 changes; use model/sc",
+        ),
         (["model/ffn=block_sparse", "model.ffn.blocks=7"], "`blocks` must divide d_model"),
         (
             ["model/score=additive", "model/kernel=sdpa"],

@@ -58,8 +58,9 @@ def scaling(config: Mapping[str, Any], plan: ModelPlan, model: Topology) -> Iter
         )
     if kind == "completep":
         yield from _depth(config, plan)
+    plan_at_base = build_plan(at_base(config), plan.interface)
     with torch.device("meta"):
-        base: Topology = factory(config["model"]["topology"])(build_plan(at_base(config), plan.interface))
+        base: Topology = factory(config["model"]["topology"])(plan_at_base)
     if wide := unstated(model, base):
         yield (
             f"{start}has no rule for parameters with the role {' or '.join(wide)}, which are wider than at "
@@ -73,7 +74,8 @@ def scaling(config: Mapping[str, Any], plan: ModelPlan, model: Topology) -> Iter
                 f"{start}has no rule for the learned maps of model/residual={name}, which sum over the width; use "
                 f"another residual{', or model.residual.dynamic=null' if name == 'hyper_connections' else ''}."
             )
-    if model.dims.head_dim != base.dims.head_dim:
+    widths = ([layer.dims.head_dim for layers in each.stacks for layer in layers] for each in (plan, plan_at_base))
+    if model.dims.head_dim != base.dims.head_dim or len({tuple(each) for each in widths}) > 1:
         yield from _heads(config, model, base, start)
 
 
@@ -100,5 +102,7 @@ def _heads(config: Mapping[str, Any], model: Topology, base: Topology, start: st
     for slot, name in (("score", "dot"), ("qk_norm", "none")):
         if any(node[slot] != option(slot, name) for node in nodes if slot in node):
             yield f"{start}scales wider heads through the query alone, so it needs model/{slot}={name}; or {keep}."
+    if any(str(node["attention"]["_target_"]).endswith(".Mamba2") for node in nodes if "attention" in node):
+        yield f"{start}has no rule for model/attention=mamba2, whose queries are as wide as its state; {keep}."
     if any(key in node for node in config["model"]["layers"] for key in LAYER_SIZES[:2]):
         yield f"{start}needs heads of one width; {keep}."

@@ -39,6 +39,12 @@ def layer_rules(layer: LayerPlan, task: Task) -> Iterator[str]:
             f"{type(task).__name__} supplies {', '.join(task.tags) or 'none'}; choose a task that tags its tokens so, "
             "or model/pattern=causal, window or another one without tags."
         )
+    score, qk_norm = layer.kind("score"), layer.kind("qk_norm")
+    if {"score", "qk_norm"} <= set(attention.uses) and score.of_directions and qk_norm.of_lengths:
+        yield (
+            f"score {score.__name__} does not see the lengths of queries and keys, which are all that qk_norm "
+            f"{qk_norm.__name__} changes; use model/score=dot or dot_unscaled, or another model/qk_norm."
+        )
     if (refusal := attention.refuses(position)) is not None:
         yield f"{refusal}."
     if not norm.normalises and moves_norms(layer):

@@ -118,6 +118,11 @@ def initialisation(
             f"init {name} is for models without a norm, where a placement has nothing to place; use "
             "model/placement=pre, or another init with a norm."
         )
+    if init.one_head_width and any(layer.dims.head_dim != init.dims.head_dim for layer in layers):
+        yield (
+            f"init {name} draws queries and keys for heads {init.dims.head_dim} wide, but some layers have others; "
+            "leave num_heads and head_dim out of model.layers, or use model/init=gpt2, xavier or small."
+        )
     if init.zero_head and settings.get("tie_embeddings"):
         yield (
             f"init {name} starts the head at zero, so the topology {topology.__name__} cannot have it for the "
