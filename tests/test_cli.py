@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -134,6 +136,20 @@ def test_a_report_is_rebuilt_from_the_store(place: Path, capsys: pytest.CaptureF
     assert printed(capsys, "report", "pos")["study"] == "positions"
     assert page.exists()
     assert "is not in" in complaint(capsys, "report", "elsewhere")
+
+
+@pytest.mark.parametrize("store", ["runs", "elsewhere/my runs"])
+def test_the_command_that_is_told_to_draw_the_page_again_draws_it(
+    store: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if store != "runs":
+        shutil.copytree(place / "runs", place / store)
+    assert main(["study", "positions.yaml", f"runs_dir={store}"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    told = shlex.split(re.search(r"`swapformer (report .*?)` draws it", said)[1])  # type: ignore[index]
+    page = place / store / "studies" / "positions" / "report" / "report.html"
+    page.unlink()
+    assert main(told) == 0 and page.is_file()
 
 
 def test_an_exercise_runs_all_its_parts_which_share_trials(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -417,7 +433,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
             (f"{verb} runs_dir=positions.yaml", "runs_dir must be a directory that can be written, but")
             for verb in ("train task=copy", "study positions.yaml", "trials", "trials prune", "status", "report pos")
         ),
-        ("sample zz --prompt a --runs-dir positions.yaml", "runs_dir must be a directory that can be written, but"),
+        ("sample zz --prompt a runs_dir=positions.yaml", "runs_dir must be a directory that can be written, but"),
         ("export zz out --format gpt2 runs_dir=positions.yaml", "runs_dir must be a directory that can be written"),
         *(
             (f"{verb} runs_dir=elsewhere", "there is no store in")

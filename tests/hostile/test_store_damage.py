@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def sample(place: Place) -> list[str]:
-    return ["sample", place.bad, "--prompt", "1", "--tokens", "2", "--runs-dir", "runs"]
+    return ["sample", place.bad, "--prompt", "1", "--tokens", "2", "runs_dir=runs"]
 
 
 @pytest.mark.parametrize("name", TRIAL_FILES)

@@ -16,9 +16,11 @@ from scipy import stats
 
 from report.store import Store
 from swapformer.cli import main
+from swapformer.errors import UsageError
+from swapformer.paths import conf_dir
 from swapformer.report.records import read
 from swapformer.study.spec import parse
-from swapformer.tools.noise import MetricNoise, deviation_interval, metric_noise, noise_text
+from swapformer.tools.noise import MetricNoise, baseline_of, deviation_interval, metric_noise, noise_text
 
 SMALL = [
     *("budget.steps=12", "schedule.warmup_steps=2", "eval.every=2", "eval.batches=1", "eval.final_batches=2"),
@@ -54,6 +56,15 @@ def test_a_studys_own_trials_are_its_baselines(tmp_path: Path, capsys: pytest.Ca
     assert main(["noise", str(study), f"runs_dir={tmp_path}"]) == 0
     assert "one of small, 3 seeds" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "trials").iterdir()} == before and len(before) == 6
+
+
+def test_a_task_of_ones_own_is_found_where_the_searchpath_says(tmp_path: Path) -> None:
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "mine.yaml").write_text((conf_dir() / "task" / "copy.yaml").read_text())
+    found = baseline_of("mine", [f"hydra.searchpath=[file://{tmp_path}]", "seeds=2"])
+    assert found.overrides == ("task=mine",) and found.seeds == (0, 1) and found.metrics[0] == "val/loss"
+    with pytest.raises(UsageError, match="'mine' must be a task or a study"):
+        baseline_of("mine", [])
 
 
 def test_what_would_take_long_is_refused_unless_it_is_allowed(

@@ -65,5 +65,5 @@ def test_wrong_use_is_one_line(
 
 
 def test_an_unknown_trial_is_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sample", "zzzz", "--prompt", "1", "--runs-dir", str(runs)]) == 2
+    assert main(["sample", "zzzz", "--prompt", "1", f"runs_dir={runs}"]) == 2
     assert "no trial 'zzzz'" in capsys.readouterr().err

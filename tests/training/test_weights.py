@@ -74,7 +74,7 @@ def test_a_model_writes_in_the_letters_that_it_learned(
     trial: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs, folder = trial
-    sample = ["sample", folder.name, "--runs-dir", str(runs), "--tokens", "20", "--prompt"]
+    sample = ["sample", folder.name, f"runs_dir={runs}", "--tokens", "20", "--prompt"]
     capsys.readouterr()
     assert main([*sample, "abc"]) == 0
     written = capsys.readouterr().out.strip("\n")
@@ -115,7 +115,7 @@ def test_a_trial_from_before_it_kept_all_of_it_needs_its_data(
     held = json.loads(read_vocabulary(folder) or "")
     vocabulary_path(folder).write_text(json.dumps({key: held[key] for key in held if key != "language"}))
     assert kept_language(folder) is None
-    assert main(["sample", folder.name, "--runs-dir", str(runs), "--prompt", "abc"]) == 2
+    assert main(["sample", folder.name, f"runs_dir={runs}", "--prompt", "abc"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "a trial's data must be" in line or "x.txt" in line
 
@@ -225,7 +225,7 @@ def test_a_foreign_or_damaged_checkpoint_is_set_aside_and_the_trial_comes_to_its
         shutil.copy(store.directory(trials[1]) / "checkpoints" / "last.ckpt", path)
     complaint = "the sum of" if how == "one bit" else f"is another trial's, {trials[1]}"
     for command in (["export", trials[0], "out", "--format", "gpt2"], ["sample", trials[0], "--prompt", "1"]):
-        runs = [f"runs_dir={store.runs_dir}"] if command[0] == "export" else ["--runs-dir", str(store.runs_dir)]
+        runs = [f"runs_dir={store.runs_dir}"]
         assert main([*command, *runs]) == 2
     with pytest.raises(UsageError, match=complaint):
         weights.summarise_weights(path)

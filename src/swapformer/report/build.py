@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +46,7 @@ from swapformer.results.config import config_path
 from swapformer.results.files import READ_ONLY, clear_temporaries, temporary_of
 from swapformer.results.items import npz
 from swapformer.results.lock import wait_for_lock
-from swapformer.results.manifest import Manifest
+from swapformer.results.manifest import Manifest, place_of
 from swapformer.results.store import Store
 
 _PAGE, _FOLDER = "report.html", "report"
@@ -184,10 +185,10 @@ class Report:
             console.print(Text(f"{what}; `swapformer report {self._called()}` draws it"), soft_wrap=True)
 
     def _called(self) -> str:
-        """How a command names the study: in a store that is not the default one, by its folder."""
-        folder = Path(os.path.relpath(self.directory.parent))
-        name = self.records.manifest.name
-        return name if folder == Path("runs", "studies", name) else str(folder)
+        """How a command names the study, with its store where that is not the default one."""
+        store, name = place_of(self.directory.parent.resolve())
+        where = os.path.relpath(store)
+        return name if where == "runs" else f"{name} {shlex.quote(f'runs_dir={where}')}"
 
     def _table(self, view: View, metric: str) -> Table:
         """One metric: a line for each arm, narrow enough for any terminal."""

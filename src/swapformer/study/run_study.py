@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from swapformer.console import Failed
 from swapformer.errors import UsageError, quote
 from swapformer.results import record as records
+from swapformer.results.config import command_of
 from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import find_differences
@@ -120,7 +121,9 @@ def run_study(
     if not quiet:
         slots = launcher.slots_here(plan.possible_trials) if isinstance(launcher, Launcher) else 1
         foreseen = preview(plan, store, differences, slots, start=time.process_time())
-        _say([f"trains a model for each trial: {foreseen.summary}"], quiet)
+        does = "measures" if plan.shared_config["measure"] else "trains"
+        what = "runs the command" if command_of(plan.shared_config) else f"{does} a model"
+        _say([f"{what} for each trial: {foreseen.summary}"], quiet)
     _say([*device_lines(plan), *composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
     from swapformer.report.statistics.sequential import adopt_looks, require_seeds, undecided_arms

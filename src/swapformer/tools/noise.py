@@ -108,7 +108,14 @@ def baseline_of(name: str, overrides: Sequence[str]) -> Spec:
 
     tasks = list(option_files(conf_dir())["task"])
     seeds = texts.value(overrides, "seeds")
-    if name in tasks:
+    try:
+        study = None if name in tasks else load(name, texts.value(overrides, "scale"))
+    except UsageError as error:
+        if not texts.search_path(overrides):
+            hint = suggest(name, tasks)
+            raise UsageError(f"{quote(name)} must be a task or a study{hint}: {error}") from None
+        study = None  # a task in a folder of the user's own: where it is not, Hydra says so
+    if study is None:
         if texts.value(overrides, "scale") is not None:
             raise UsageError(f"scale=… is of a study, but {name} is a task; give budget.steps=… and seeds=…")
         metrics = _metrics_of(name, _settings(overrides))
@@ -118,11 +125,6 @@ def baseline_of(name: str, overrides: Sequence[str]) -> Spec:
             metrics=metrics, claims=(), axis=(), published=None,
         )  # fmt: skip
         return with_seeds(spec, seeds)
-    try:
-        study = load(name, texts.value(overrides, "scale"))
-    except UsageError as error:
-        hint = suggest(name, tasks)
-        raise UsageError(f"{quote(name)} must be a task or a study{hint}: {error}") from None
     own = {way: how for way, how in study.derive.items() if not isinstance(how.get("value"), dict)}
     return with_seeds(
         replace(

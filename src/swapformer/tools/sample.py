@@ -6,18 +6,16 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, takewhile
-from pathlib import Path
 
 import torch
 
-from swapformer.catalogue import default_runs_dir
 from swapformer.console import at_least, within
 from swapformer.errors import UsageError
 from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.results.config import built_from, require_config
-from swapformer.results.store import Store, last_checkpoint
+from swapformer.results.store import last_checkpoint
 from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.task.base import Task
 from swapformer.task.language import Language
@@ -33,7 +31,7 @@ LEAST_TEMPERATURE = 1e-6
 def main(arguments: Sequence[str]) -> int:
     """Write what follows the prompt, symbol by symbol as it is chosen."""
     options = parser().parse_intermixed_args(arguments)
-    store = store_of(options.overrides) if options.overrides else Store(options.runs_dir or default_runs_dir())
+    store = store_of(options.overrides)
     record = store.find(options.trial)
     directory = store.directory(record.id)
     if not last_checkpoint(directory).exists():
@@ -75,7 +73,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--length-penalty", type=within(-100, 100), default=0.0, help="of the beams' scores (default 0)")
     made.add_argument("--seed", type=int, default=0, help="names the random draws (default 0)")
     made.add_argument("--no-cache", action="store_true", help="compute all positions anew for each symbol")
-    made.add_argument("--runs-dir", type=Path, help="the same")
     return add_common(made, json=False)
 
 

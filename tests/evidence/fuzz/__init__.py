@@ -100,7 +100,7 @@ class _Place:
         command = self.chosen.choice([
             ["trials"], ["trials", trial], ["trials", "compare", *self.trials[:2]], ["trials", "prune"], ["status"],
             ["status", template.NAME], ["report", template.NAME, "--json"],
-            ["sample", trial, "--prompt", "1", "--tokens", "2", "--runs-dir", "runs"],
+            ["sample", trial, "--prompt", "1", "--tokens", "2", "runs_dir=runs"],
             ["train", *template.SMALL, f"init_from={trial}", "seed=9"],
         ])  # fmt: skip
         with dry():
