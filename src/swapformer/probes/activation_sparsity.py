@@ -34,7 +34,7 @@ _KINDS = {
 
 
 class ActivationSparsity(Probe):
-    """How sparse the hidden activations of feed-forward layers are, by token, by sequence and over all.
+    """The sparsity of the hidden activations of feed-forward layers, by token, by sequence and over all.
 
     A unit fires at a token where |a| > threshold, with a what the layer's output matrix gets: act(W₁x), and of a gated
     layer the product with the gate. Of a layer with F units, at the tokens of validation sequences that are no padding,

@@ -163,7 +163,7 @@ def _rows(allowed: Tensor | None, low: int, rows: int) -> Tensor | None:
 
 
 def _frequency(batches: list[Batch], size: int) -> Tensor:
-    """How often each symbol occurs in the batches, [V]."""
+    """The number of times that each symbol occurs in the batches, [V]."""
     counts = torch.zeros(size, dtype=torch.int64)
     for batch in batches:
         ids = batch.inputs if batch.padding is None else batch.inputs[~batch.padding]

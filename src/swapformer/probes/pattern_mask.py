@@ -20,7 +20,7 @@ from swapformer.training.inputs import tokens_of
 
 
 class PatternMask(Probe):
-    """What the patterns of a model allow in the task's own sequences, drawn over one of them.
+    """The pairs that the patterns of a model allow in the task's own sequences, drawn over one of them.
 
     The metric `probe/keys_share` is the number of pairs of query and key that the patterns allow over that of the pairs
     j ≤ i, a mean over the layers and heads of a decoder; padding asks for nothing and is not attended to. The shape

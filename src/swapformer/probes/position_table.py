@@ -12,7 +12,7 @@ from swapformer.task.base import Task
 
 
 class TrainedTable(Probe):
-    """What `measure.PositionTable` measures, of a model that trains: `probe/shift/free@k` and its other metrics.
+    """The measurements of `measure.PositionTable` on a model that trains: `probe/shift/free@k` and its other metrics.
 
     Shapes, formulas and arguments are those of `PositionTable`; only rows that the training reads are trained.
     """

@@ -185,7 +185,7 @@ class Report:
             console.print(Text(f"{what}; `swapformer report {self._called()}` draws it"), soft_wrap=True)
 
     def _called(self) -> str:
-        """How a command names the study, with its store where that is not the default one."""
+        """The study's name for a command, with its store where that is not the default one."""
         store, name = place_of(self.directory.parent.resolve())
         where = os.path.relpath(store)
         return name if where == "runs" else f"{name} {shlex.quote(f'runs_dir={where}')}"

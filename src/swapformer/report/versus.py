@@ -207,7 +207,7 @@ def setting_text(value: Any) -> str:
 
 
 def _otherwise(arm: str, condition: str, settings: Settings) -> str:
-    """How an arm was set otherwise, as a sentence."""
+    """A sentence on the settings of an arm that differ."""
     named = [f"{key} {setting_text(one)} against {setting_text(other)}" for key, (one, other) in settings.items()]
     more = f"; and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
     return f"{arm_name(arm, condition)} was set otherwise: {'; '.join(named[:MAX_NAMED])}{more}."

@@ -56,7 +56,7 @@ def require_config(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def built_from(folder: Path) -> Iterator[None]:
-    """What goes wrong within, where the stored configuration of a trial is used, is its damage: a UsageError."""
+    """Errors within, where the stored configuration of a trial is used, become a UsageError: the file is damaged."""
     try:
         yield
     except UsageError:

@@ -37,7 +37,7 @@ def _compose(overrides: Sequence[str]) -> None:
 
 
 def _where(arm: str, shared: Sequence[str], error: UsageError) -> str:
-    """Where a mistake is: in what all arms have, if it is one without the arm too."""
+    """The place of a mistake: what all arms have, if it is one without the arm too."""
     try:
         _compose(shared)
     except UsageError as without:

@@ -84,5 +84,5 @@ class Extension(Declared):
         return None
 
     def output(self, heads: Tensor, x: Tensor) -> Tensor:
-        """What the last matrix gets instead of the heads side by side [B, Q, H·V]; x [B, Q, D] is the input."""
+        """The replacement of the heads side by side [B, Q, H·V], before the last matrix; x [B, Q, D] is the input."""
         return heads

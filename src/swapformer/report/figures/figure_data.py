@@ -36,7 +36,7 @@ def shown_as(figures: Sequence[ShownFigure], prefix: str = "") -> Iterator[None]
 
 
 def _shown(name: str) -> ShownFigure | None:
-    """What the study file says of the figure of a name."""
+    """The words that the study file has for the figure of a name."""
     return (_SHOWN.get() or {}).get(name)
 
 

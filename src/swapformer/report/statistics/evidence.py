@@ -229,7 +229,7 @@ class Evidence:
         return list(dict.fromkeys(found))
 
     def unreached_count(self, arm: str, metric: str) -> int:
-        """How many trials of an arm do not reach the target of a time."""
+        """The number of trials of an arm that do not reach the target of a time."""
         return int((self.unreached.get((arm, metric), self._no_seed) & self._has(arm, metric)).sum())
 
     def unmeasured(self, arm: str, metric: str) -> BoolArray:

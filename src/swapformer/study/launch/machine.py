@@ -130,7 +130,7 @@ def processor() -> str:
 
 
 def memory_bytes() -> int | None:
-    """Of the machine; None where the system does not say."""
+    """The memory of this machine; None where the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

@@ -68,7 +68,7 @@ _TRIED = 32
 
 @lru_cache(maxsize=64)
 def _complaint(text: str, constructor: object) -> str | None:
-    """What is wrong with a whole model, named by JSON and what makes it; it is made and run once."""
+    """The faults of a whole model, named by JSON and what makes it; it is made and run once."""
     model, vocabulary, length, looks_ahead = json.loads(text)
     with torch.device("cpu"):
         made: Any = factory(model["topology"])(build_plan({"model": model}, vocabulary))
