@@ -155,9 +155,12 @@ def paired(task: Any, before: Words) -> list[str]:
 
 
 def referred(task: Any, before: Words) -> list[str]:
-    """Coreference: a pronoun is followed by the last name that was followed by its feature."""
+    """Coreference: a pronoun is followed by the last name that was followed by its feature, or has it for good."""
     if not before or before[-1][0] != "p":
         return FREE
+    if task.fixed:
+        feature = int(before[-1][1:])
+        return [next(word for word in reversed(before) if word[0] == "n" and int(word[1:]) % task.features == feature)]
     named = [i for i, word in enumerate(before) if word[0] == "f" and word[1:] == before[-1][1:]]
     return [before[named[-1] - 1]]
 

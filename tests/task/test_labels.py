@@ -55,6 +55,7 @@ SEQUENCES: dict[str, Case] = {
     "needle": (Needle, solvers.paired, {"lengths": [8, 20], "eval_lengths": [40]}),
     "one needle": (Needle, solvers.paired, {"distractors": 0, "symbols": 40, "lengths": [2, 9]}),
     "coreference": (Coreference, solvers.referred, {"lengths": [2, 8], "eval_lengths": [16]}),
+    "coreference by name": (Coreference, solvers.referred, {"fixed": True, "lengths": [2, 8]}),
     "plain coreference": (Coreference, solvers.referred, {"distractors": 0, "features": 2, "lengths": [2, 8]}),
     "dialogue": (Dialogue, solvers.said, {"lengths": [2, 8], "eval_lengths": [16]}),
     "plain dialogue": (Dialogue, solvers.said, {"distractors": 0, "speakers": 2, "topics": 2, "lengths": [2, 8]}),

@@ -99,7 +99,7 @@ MEASURES: dict[type[Synthetic], Callable[[Any, list[str]], int]] = {
     Induction: lambda task, words: (len(words) + 1 - task.distractors) // 2,
     AssociativeRecall: lambda task, words: len({word for word in words if word[0] == "k"}),
     Needle: lambda task, words: len(words) - 1,
-    Coreference: lambda task, words: sum(word[0] in "pf" for word in words),
+    Coreference: lambda task, words: sum(word[0] in ("n" if task.fixed else "pf") for word in words) + task.fixed,
     Dialogue: lambda task, words: sum(word[0] == "s" for word in words),
     **dict.fromkeys((Periodic, Ordered), lambda task, words: len(words) + 1),
     Dyck: lambda task, words: len(words),
@@ -155,6 +155,7 @@ def test_exactly_what_thousands_of_items_determine_is_asked_for() -> None:
         (AssociativeRecall(keys=4, values=2, distractors=2, queries=1, spread=2, lengths=[2, 2]), 6),
         (Needle(symbols=2, keys=3, values=2, distractors=1, lengths=[4, 7]), 5),
         (Coreference(names=6, features=2, words=2, distractors=1, lengths=[2, 5]), 5),
+        (Coreference(names=12, features=2, words=2, distractors=1, fixed=True, lengths=[2, 5]), 5),
         (Dialogue(speakers=2, topics=2, words=3, noise=2, distractors=0, lengths=[2, 4]), 8),
     ]
     for task, places in tiny:

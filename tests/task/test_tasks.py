@@ -218,6 +218,7 @@ def test_items_of_a_split_are_not_looked_for_for_ever() -> None:
         (Needle, {"lengths": [5, 9]}, "task.lengths entries must be at least 6, but is 5"),
         (Needle, {"keys": 3}, "task.keys must be at least 4, but is 3"),
         (Coreference, {"names": 12}, "task.names must be at least 13, but is 12"),
+        (Coreference, {"names": 7, "fixed": True}, "task.names must be at least 8, but is 7"),
         (ListOps, {"arguments": 2, "depth": 2}, "must be at most 3 operations, .* have room for, but one is 6; raise"),
         (FactRecall, {"entities": 2, "relations": 2}, "needs 40 different items .* has only 12; raise task.entities"),
     ],

@@ -36,7 +36,7 @@ def starting_model(config: Config, task: Task) -> Topology:
 
 
 def measure(node: Mapping[str, Any], model: Topology, task: Task, config: Config, moment: Moment = END) -> Finding:
-    """Run a probe on a model of a trial, with the gradients that it asks for; the names of its findings bear the moment."""
+    """Run a probe on a trial's model, with the gradients that it asks for; names of its findings bear the moment."""
     probe = make_probe(node, config)
     gradients = training_gradients(model, task, config, probe.gradient_batch) if probe.gradients else nullcontext()
     with gradients, torch.no_grad():

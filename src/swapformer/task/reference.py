@@ -21,6 +21,8 @@ class Coreference(Synthetic):
     An item has n events, each after up to `distractors` words of `words`: a new name of `names` says which of
     `features` it has, or a pronoun of that feature is resolved: after it stands the latest name with the feature. The
     first event of a feature is a name; later ones are equally often either, the item's last is a pronoun.
+    `fixed`: each name has one feature for good, n<i> that of the number i mod `features`, and no word says it, as with
+    names of men and women: `n3 n4 w2 p1 n3`. Then one may be named again, and each feature has names / features names.
     `lengths`: [fewest, most] events in training; `eval_lengths`: each adds a set "@n", 2x is twice the most.
     Scored is what follows a pronoun.
     UsageError: a number out of range, or too few names.
@@ -36,18 +38,21 @@ class Coreference(Synthetic):
         features: Several = 4,
         words: Several = 16,
         distractors: Natural = 2,
+        fixed: bool = False,
         lengths: Sequence[int] = (4, 12),
         **settings: Any,
     ) -> None:
-        self.features, self.words = features, words
+        self.features, self.words, self.fixed = features, words, fixed
         self.distractors, self.names = distractors, names
         sizes = (("n", names), ("f", features), ("p", features), ("w", words))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
         super().__init__(lengths=lengths, **settings)
 
     def require_room(self, longest: int) -> None:
-        # No name is introduced twice, and two are left at the end.
-        at_least("names", self.names, longest + 1)
+        if self.fixed:
+            at_least("names", self.names, 2 * self.features)
+        else:  # no name is introduced twice, and two are left at the end
+            at_least("names", self.names, longest + 1)
 
     def width_at(self, length: int) -> int:
         return (self.distractors + 2) * length
@@ -58,10 +63,14 @@ class Coreference(Synthetic):
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         rows, events, n = len(lengths), longest, lengths.unsqueeze(1)
         position, filler = torch.arange(events), self.vocab_size - 1
-        name = permutations(generator, rows, self.names, events)
+        if not self.fixed:
+            name = permutations(generator, rows, self.names, events)
         feature = torch.randint(self.features, (rows, events), generator=generator)
         earlier = (torch.rand(rows, 1, generator=generator) * (n - 1)).long()
         feature = feature.scatter(1, n - 1, feature.gather(1, earlier))
+        if self.fixed:
+            each = self.names // self.features
+            name = torch.randint(each, (rows, events), generator=generator) * self.features + feature
         refers = (torch.rand(rows, events, generator=generator) < 0.5) | (position == n - 1)
         of_feature = one_hot(feature, self.features).bool()
         here = feature.unsqueeze(2)
@@ -69,7 +78,7 @@ class Coreference(Synthetic):
         named = torch.where(of_feature & ~refers.unsqueeze(2), position.unsqueeze(1), -1).cummax(1).values
         referent = name.gather(1, named.gather(2, here).squeeze(2))
         first = torch.where(refers, self.names + self.features + feature, name)
-        second = torch.where(refers, referent, self.names + feature)
+        second = torch.where(refers, referent, filler if self.fixed else self.names + feature)
         words = some_words(generator, (rows, events), self.words, self.distractors, filler)
         words = torch.where(words == filler, filler, words + self.names + 2 * self.features)
         tokens = torch.cat([words, first.unsqueeze(2), second.unsqueeze(2)], dim=2)
