@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from measure.conftest import TINY, Hand, measured, subject_of
 from swapformer.errors import UsageError
-from swapformer.measure.attention import first_attention
+from swapformer.measure.attention import _Layer, first_attention
 from swapformer.model.context import Context
 from swapformer.model.kernel import dense
 from swapformer.model.layers import Linear
@@ -90,6 +90,18 @@ def test_the_backward_pass_is_measured_where_asked(hand: Hand, monkeypatch: pyte
     monkeypatch.setattr(torch.autograd, "backward", hand.slow(torch.autograd.backward, 13.0))
     found = measured(*QUICK, "measure.lengths=[8]", "measure.backward=true", now=hand).metrics
     assert found["time/backward@8"] == 13 and found["bytes/backward@8"] > found["bytes/all@8"]
+
+
+def test_the_backward_pass_goes_back_to_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each product of the forward pass has two in the backward pass, that of the input among them."""
+    config, counts = compose([*TINY, "model/kernel=reference", "model.dropout=0"]), []
+    attention, position = first_attention(subject_of(config).model, 16, torch.device("cpu"))
+    layer = _Layer(attention, position, 1, 16, subject_of(config))
+    for run in (layer.fresh_forward, layer.fresh_backward):
+        with FlopCounterMode(display=False) as counter:
+            run()
+        counts.append(counter.get_total_flops())
+    assert counts[1] == 3 * counts[0]
 
 
 def operations(length: int, width: int) -> int:

@@ -114,6 +114,25 @@ def test_the_slope_is_the_trace_of_softmaxs_jacobian_over_that_of_uniform_weight
     assert found == pytest.approx([1.0, 0.0, float(jacobian.trace()) / (1 - 1 / 5)], abs=1e-12)
 
 
+@pytest.mark.parametrize("option", ["softmax1", "sink", "topk", "sigmoid"])
+def test_the_slope_is_that_of_each_normalisers_own_jacobian(option: str) -> None:
+    """Whatever a sink takes is lost: of weights near 0 hardly a slope is left."""
+    normaliser = build_model(small([f"model/normaliser={option}"]), 9).double().stack.layers[0].attention.normaliser
+    noise = torch.randn(1, 4, 1, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    for logits in (noise, noise - 5.0, noise - 20.0):
+        normaliser.requires_grad_(False)
+        weights, slopes = normaliser(logits), torch.autograd.functional.jacobian(normaliser, logits)
+        found = slope_of_weights(weights, torch.ones_like(weights, dtype=torch.bool))
+        trace = sum(float(slopes[0, 0, 0, key, 0, 0, 0, key]) for key in range(4))
+        assert float(found[0, 0, 0]) == pytest.approx(trace / (1 - 1 / 4), abs=1e-9)
+
+
+def test_a_normaliser_with_another_jacobian_is_refused() -> None:
+    model = build_model(small(["model/normaliser=sparsemax"]), 9)
+    problem = AttentionLogits(batches=1).unsuited(model, TASK)
+    assert problem is not None and "the normaliser is Sparsemax" in problem
+
+
 def test_a_product_without_scale_has_the_variance_of_its_width_and_a_flatter_softmax_with_it() -> None:
     """Of q and k with unit variance, q·k has variance E; 1/√E makes that 1 (Vaswani et al. 2017, section 3.2.1)."""
     q, k = torch.randn(2, 1, 1, 400, 64, generator=torch.Generator().manual_seed(5), dtype=torch.float64)

@@ -240,11 +240,30 @@ def test_scores_equal_loops_in_float64() -> None:
     require_loops()
 
 
+def test_documents_in_one_row_are_scored_as_in_rows_of_their_own() -> None:
+    """Two documents of four tokens, both with token 9 at the end, and each query on the first token of its own."""
+    ids, document = torch.tensor([[1, 2, 3, 9, 4, 5, 6, 9]]), torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
+    weights = torch.zeros(1, 1, 8, 8, dtype=torch.float64)
+    weights[0, 0, :4, 0] = weights[0, 0, 4:, 4] = 1.0
+    allowed = (torch.ones(8, 8).tril().bool() & (document.mT == document))[None, None]
+    together = SeenAttention.of(Batch(inputs=ids, targets=ids, document=document), weights, allowed, torch.ones(10))
+    parts = [
+        SeenAttention.of(
+            Batch(inputs=ids[:, each], targets=ids[:, each]), weights[..., each, each], allowed[..., each, each],
+            torch.ones(10),
+        )
+        for each in (slice(4), slice(4, 8))
+    ]  # fmt: skip
+    apart = [dict(part.totals()) for part in parts]
+    for name, found in together.totals():
+        assert found.means == (apart[0][name] + apart[1][name]).means, name
+
+
 FAULTS: dict[str, tuple[str, Any]] = {
     "off by one": ("previous_keys", lambda order: (order[:, None, :] == order[:, :, None] - 2)[:, None]),
     "matches the token itself": (
         "keys_after_same",
-        lambda inputs: (inputs[:, :, None] == inputs[:, None, :])[:, None],
+        lambda inputs, _: (inputs[:, :, None] == inputs[:, None, :])[:, None],
     ),
     "unscored places counted": ("_scored", lambda batch: ~batch.padding),
     "padding counted": ("_scored", lambda batch: batch.targets != IGNORE),

@@ -233,7 +233,11 @@ def test_a_model_without_feed_forward_layers_has_heads_alone() -> None:
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
-    [(["task=copy"], "task=fact_recall"), ([*TASK[:5], "model/ffn=moe"], "those of chosen experts")],
+    [
+        (["task=copy"], "task=fact_recall"),
+        ([*TASK[:5], "model/ffn=moe"], "those of chosen experts"),
+        ([*TASK[:5], "model/placement=sandwich"], "a norm behind it would change; use model/placement=pre"),
+    ],
 )
 def test_what_cannot_be_asked_is_refused(overrides: list[str], words: str) -> None:
     config = compose([*overrides, "model.num_layers=1", "model.d_model=16", "model.num_heads=1"])

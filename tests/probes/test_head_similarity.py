@@ -31,6 +31,15 @@ def test_similarity_equals_its_definition() -> None:
     assert torch.allclose(total / count, expected, atol=1e-12)
 
 
+def test_a_query_whose_heads_look_at_one_key_each_counts_unless_it_is_the_same_one() -> None:
+    one = torch.eye(3, dtype=torch.float64)
+    weights = torch.stack([torch.stack([one[0], one[0], one[2]]), torch.stack([one[1], one[0], one[2] + one[1]])])[None]
+    total, count = head_similarity(weights)
+    assert count == 2 and float(total[0, 1]) == pytest.approx(0.5**0.5), (
+        "apart in the first, alike in part in the third"
+    )
+
+
 def test_queries_that_do_not_count_change_nothing() -> None:
     weights = torch.rand(1, 3, 4, 5, dtype=torch.float64)
     counted = torch.tensor([[True, False, True, True]])

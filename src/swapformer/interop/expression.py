@@ -36,8 +36,8 @@ def _explicit(model: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     node["head_dim"] = node["head_dim"] or node["d_model"] // node["num_heads"]
     if "num_kv_heads" in node["attention"]:
         node["attention"]["num_kv_heads"] = node["attention"]["num_kv_heads"] or node["num_heads"]
-    if "width" in node["ffn"]:
-        node["ffn"]["width"] = node["ffn"]["width"] or shapes["stack.layers.0.ffn.up.weight"][0]
+    if "width" in node["ffn"] and (up := shapes.get("stack.layers.0.ffn.up.weight")) is not None:
+        node["ffn"]["width"] = node["ffn"]["width"] or up[0]
     return node
 
 

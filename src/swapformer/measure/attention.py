@@ -115,14 +115,18 @@ class _Layer:
         """A context before its masks and biases are made."""
         return Context(self.tokens, self.tokens, self.x.dtype)
 
+    def _input(self) -> Tensor:
+        """The input, which the backward pass goes back to, as in a model."""
+        return self.x.detach().requires_grad_()
+
     def forward(self) -> Tensor:
         """The output."""
-        out: Tensor = self.attention(self.x, context=self.context, position=self.position)
+        out: Tensor = self.attention(self._input(), context=self.context, position=self.position)
         return out
 
     def fresh_forward(self) -> Tensor:
         """The output, for which masks and biases are made again."""
-        out: Tensor = self.attention(self.x, context=self._fresh_context(), position=self.position)
+        out: Tensor = self.attention(self._input(), context=self._fresh_context(), position=self.position)
         return out
 
     def fresh_backward(self) -> None:

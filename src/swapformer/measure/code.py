@@ -15,7 +15,8 @@ from swapformer.results.shapes import Finding, Table
 from swapformer.task.base import Direction
 
 ROOMS = tuple(
-    f"swapformer.model.{slot}" for slot in ("attention", "kernel", "normaliser", "pattern", "position", "score")
+    f"swapformer.model.{slot}"
+    for slot in ("attention", "extension", "kernel", "normaliser", "pattern", "position", "qk_norm", "score")
 )
 """Packages whose code counts; what every model has (sizes, weights, tokens, caches) lies elsewhere."""
 LENGTH = 8

@@ -49,7 +49,8 @@ class ActivationSparsity(Probe):
 
     The metrics are `probe/sparsity/density` and so on as a mean over layers, with `_first` and `_last` of one layer,
     and `_by_layer@L`. In a model of several stacks they are named after the stack, such as
-    `probe/encoder_sparsity/density`. The shapes are profiles over the layers, and how often units fire as a histogram.
+    `probe/encoder_sparsity/density`. With `model/depth=early_exit` layers behind a token's exit count too, though their
+    work is thrown away. The shapes are profiles over the layers, and how often units fire as a histogram.
 
     Args:
         batches: validation batches.

@@ -21,7 +21,7 @@ def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor | None = None) -> t
         weights_BHQK: attention weights of one layer.
         counted_BQ: queries that count, bool; padding should not. None for all.
     """
-    several = (weights_BHQK != 0).sum(dim=-1).amax(dim=1) > 1  # [B, Q]
+    several = (weights_BHQK != 0).any(dim=1).sum(dim=-1) > 1  # [B, Q]
     counted = several if counted_BQ is None else several & counted_BQ
     norms = weights_BHQK.norm(dim=-1, keepdim=True)
     unit = weights_BHQK / norms.clamp(min=torch.finfo(weights_BHQK.dtype).tiny)
@@ -129,15 +129,19 @@ def next_keys(order_BT: Tensor, padding_BT: Tensor | None) -> Tensor:
     return (behind if padding_BT is None else behind & ~padding_BT[:, None, :])[:, None]
 
 
-def keys_after_same(ids_BT: Tensor) -> Tensor:
+def keys_after_same(ids_BT: Tensor, document_BT: Tensor | None = None) -> Tensor:
     """The tokens after earlier occurrences of each query's token, bool [B, 1, Q, K]: j ≤ i with t_{j−1} = t_i.
 
     Attention that falls there is the prefix-matching score of induction heads (Olsson et al. 2022, arXiv:2209.11895).
+    A token that begins a document comes after none.
     """
     length = ids_BT.shape[1]
     same = ids_BT[:, :, None] == ids_BT.roll(1, 1)[:, None, :]
     place = torch.arange(length, device=ids_BT.device)
-    return (same & (place[None, :] <= place[:, None]) & (place > 0))[:, None]
+    behind = place > 0
+    if document_BT is not None:
+        behind = (behind & (document_BT == document_BT.roll(1, 1)))[:, None, :]
+    return (same & (place[None, :] <= place[:, None]) & behind)[:, None]
 
 
 def rarest_keys(frequency_BT: Tensor, allowed_BHQK: Tensor) -> Tensor:
@@ -198,12 +202,13 @@ def logit_variance(logits_BHQK: Tensor, allowed_BHQK: Tensor) -> Tensor:
 
 
 def slope_of_weights(weights_BHQK: Tensor, allowed_BHQK: Tensor) -> Tensor:
-    """(1 − Σ_j a_j²) / (1 − 1/n), float64 [B, H, Q]: the trace of softmax's Jacobian over that of uniform weights.
+    """Σ_j (a_j − a_j²) / (1 − 1/n), float64 [B, H, Q]: the trace of softmax's Jacobian over that of uniform weights.
 
-    Meaningful for queries with n ≥ 2 allowed keys. Arguments as for `logit_variance`.
+    Σ a is 1, or less where a sink or `softmax1` takes a part. Meaningful for queries with n ≥ 2 allowed keys. Arguments
+    as for `logit_variance`.
     """
-    keys = allowed_BHQK.sum(-1).clamp(min=2).double()
-    return (1 - weights_BHQK.double().square().sum(-1)) / (1 - 1 / keys)
+    keys, weights = allowed_BHQK.sum(-1).clamp(min=2).double(), weights_BHQK.double()
+    return (weights - weights.square()).sum(-1) / (1 - 1 / keys)
 
 
 def effective_rank(singular_values: Tensor) -> Tensor:

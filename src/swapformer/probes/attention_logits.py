@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model import taps
+from swapformer.model.normaliser import Entmax15, Sparsemax
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import logit_variance, slope_of_weights
 from swapformer.probes.attention_statistics import WEIGHTS
@@ -23,7 +24,7 @@ LOGITS = "*.attn.hook_attn_scores"
 """The places where self-attentions show what their normaliser gets."""
 _KINDS = {
     "logit_variance": ("Variance of the attention logits", "variance over the keys", True),
-    "softmax_slope": ("Slope of the attention weights", "1 − Σ a², over that of uniform weights", False),
+    "softmax_slope": ("Slope of the attention weights", "Σ (a − a²), over that of uniform weights", False),
 }
 """Metric → title and axis of its figure, and whether that is logarithmic."""
 
@@ -32,7 +33,7 @@ class AttentionLogits(Probe):
     """Variance of the attention logits, and what is left of the slope of the weights: over all layers, and by layer.
 
     For a query with n ≥ 2 allowed keys, logits l_j (scale and biases among them) and weights a_j,
-    `probe/logit_variance` is v = Σ_j (l_j − l̄)² / n, and `probe/softmax_slope` s = (1 − Σ_j a_j²) / (1 − 1/n): the
+    `probe/logit_variance` is v = Σ_j (l_j − l̄)² / n, and `probe/softmax_slope` s = Σ_j (a_j − a_j²) / (1 − 1/n): the
     trace of the softmax's Jacobian diag(a) − a aᵀ over that of uniform weights, 1 where all keys count alike and 0
     where one key has all the weight, so that no gradient reaches queries and keys. Means over the queries of real
     tokens and the heads; `probe/logit_variance_by_layer@L` and `probe/softmax_slope_by_layer@L` are those of layer L,
@@ -44,7 +45,7 @@ class AttentionLogits(Probe):
         batches: validation batches at the training length.
 
     Raises:
-        ValueError: for a model without attention logits.
+        ValueError: for a model without attention logits, or with sparsemax or entmax, whose Jacobian is another.
     """
 
     def __init__(self, *, batches: Count) -> None:
@@ -52,7 +53,11 @@ class AttentionLogits(Probe):
 
     def unsuited(self, model: Topology, task: Task) -> str | None:
         problem = taps.missing(model, LOGITS)
-        return None if problem is None else f"attention_logits looks at attention logits: {problem}"
+        if problem is not None:
+            return f"attention_logits looks at attention logits: {problem}"
+        if found := [type(part).__name__ for part in model.modules() if isinstance(part, Sparsemax | Entmax15)]:
+            return f"attention_logits tells the slope of a softmax, but the normaliser is {found[0]}."
+        return None
 
     def measure(self, model: Topology, task: Task) -> Finding:
         if problem := self.unsuited(model, task):

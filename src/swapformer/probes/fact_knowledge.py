@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from swapformer.model import taps
+from swapformer.model.block import Sublayer
 from swapformer.model.topology import Topology
 from swapformer.probes.activation_sparsity import HIDDEN, one_row_of_units
 from swapformer.probes.base import Finding, Probe
@@ -89,6 +90,11 @@ class FactKnowledge(Probe):
             return "fact_knowledge asks for facts of a table; choose task=fact_recall with task.as_source=false."
         if problem := taps.missing(model, OUTPUTS, _UPDATES["attention"], replacing=True):
             return f"fact_knowledge overwrites heads and updates: {problem}"
+        if any(isinstance(part, Sublayer) and part.inside is not None for part in model.modules()):
+            return (
+                "fact_knowledge edits a matrix by what its layer adds, which a norm behind it would change; use "
+                "model/placement=pre or post."
+            )
         return one_row_of_units("fact_knowledge", model) if taps.missing(model, HIDDEN) is None else None
 
     def measure(self, model: Topology, task: Task) -> Finding:

@@ -20,7 +20,8 @@ class GradientNorms(Probe):
     several depths there are `probe/gradient_first_ffn`, `probe/gradient_last_ffn` and the same of the attention; over
     the layers L = 1, 2 … of one model `probe/gradient_ffn_by_layer@L` and `probe/gradient_attention_by_layer@L`. In a
     model of several stacks they are named after the stack, such as `probe/gradient_last_encoder_ffn`. A frozen sublayer
-    counts as zero. Xiong et al. 2020, arXiv:2002.04745, compare the last feed-forward layers at the start.
+    counts as zero, and cross-attention is left out. Xiong et al. 2020, arXiv:2002.04745, compare the last feed-forward
+    layers at the start.
 
     Args:
         batch: on which the loss is taken: `train`, the first batch of the training, or `val`, the first of validation.

@@ -49,7 +49,7 @@ class SeenAttention(NamedTuple):
     Attributes:
         shares, allowed, distance: [B, H, Q, K]; `distance` is key minus query in tokens.
         counted: queries, bool [B, H, Q]: those that are scored and may attend to several keys.
-        first: the first token of each sequence as a key, bool [B, 1, 1, K].
+        first: the first token of each sequence, and of each document in it, as a key, bool [B, 1, 1, K].
         following: the token right behind each query, whether or not it is allowed, bool [B, 1, Q, K].
         targets: score → the keys that it looks for, bool, all of them allowed.
     """
@@ -72,22 +72,25 @@ class SeenAttention(NamedTuple):
             allowed: keys that queries may attend to, bool [B|1, H|1, T, T]; None for all.
             frequency: how often each symbol occurs in the data, [V]; None where inputs are values.
         """
-        shares, order = attention_shares(weights), tokens_of(batch).order.expand(batch.inputs.shape[:2])
+        shares, tokens = attention_shares(weights), tokens_of(batch)
+        order = tokens.order.expand(batch.inputs.shape[:2])
         allowed = torch.ones_like(shares, dtype=torch.bool) if allowed is None else allowed.expand_as(shares)
         counted = _scored(batch)[:, None] & (allowed.sum(-1) > 1) & (shares.sum(-1) > 0)
         ahead = (order[:, None, :] - order[:, :, None])[:, None]
         real = order if batch.padding is None else order.masked_fill(batch.padding, order.shape[1])
-        first = (real == real.amin(1, keepdim=True))[:, None, None, :]
+        first = real == real.amin(1, keepdim=True)
+        if tokens.document is not None:
+            first = first | (tokens.document != tokens.document.roll(1, 1)) & (order > 0) & (real == order)
         targets = {"previous_token": previous_keys(order)}
         if frequency is not None:
-            targets["prefix_matching"] = keys_after_same(batch.inputs)
+            targets["prefix_matching"] = keys_after_same(batch.inputs, tokens.document)
             targets["rare_token"] = rarest_keys(frequency[batch.inputs], allowed)
         return cls(
             shares,
             allowed,
             ahead.expand_as(shares),
             counted,
-            first,
+            first[:, None, None, :],
             next_keys(order, batch.padding),
             {key: each & allowed for key, each in targets.items()},
         )

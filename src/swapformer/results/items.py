@@ -34,6 +34,7 @@ def grouped(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     # A sequence belongs to the item in which its first token lies, so that items differ by a sequence at most.
     begins = np.cumsum(tokens) - tokens
     item = np.floor(begins / max(size, 1e-9) + 1e-9).astype(int)
+    item = np.minimum(item, item[tokens > 0].max(initial=0))  # the last sequences may have no token to score
     _, item = np.unique(item, return_inverse=True)
     found = np.zeros((int(item.max()) + 1 if len(item) else 0, len(COLUMNS)))
     np.add.at(found, item, rows)

@@ -168,6 +168,8 @@ def test_items_keep_the_sums_and_are_a_thousand_tokens_or_a_thirtysecond() -> No
         size = min(TOKENS, table[:, 1].sum() / FEWEST)
         assert np.abs(found[:-1, 1] - size).max() <= longest + 1
     assert grouped(np.zeros((0, len(COLUMNS)))).shape == (0, len(COLUMNS))
+    silent = np.vstack([np.ones((FEWEST, len(COLUMNS))), np.zeros((1, len(COLUMNS)))])
+    assert len(grouped(silent)) == FEWEST, "a sequence without a target at the end is no item"
 
 
 def test_items_survive_the_disk_and_a_damaged_file_holds_none(tmp_path: Path) -> None:
