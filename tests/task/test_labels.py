@@ -24,6 +24,9 @@ Case = tuple[type[Synthetic], Solver, dict[str, Any]]
 
 QUESTIONS: dict[str, Case] = {
     "copy": (Copy, solvers.copied, {"symbols": 30, "lengths": [2, 6], "eval_lengths": [9]}),
+    "repeat": (Copy, solvers.copied, {"symbols": 50, "distinct": 1, "lengths": [1, 5], "eval_lengths": [9]}),
+    "two symbols": (Copy, solvers.copied, {"symbols": 9, "distinct": 2, "lengths": [2, 6], "eval_lengths": [12]}),
+    "one length": (Copy, solvers.copied, {"symbols": 7, "lengths": [4, 4]}),
     "reverse": (Reverse, solvers.turned, {"symbols": 30, "lengths": [2, 6], "eval_lengths": ["2x"]}),
     "sort": (Sort, solvers.ascending, {"symbols": 12, "lengths": [2, 6], "eval_lengths": [9]}),
     "maximum": (Maximum, solvers.largest, {"symbols": 12, "lengths": [2, 6], "eval_lengths": [9]}),

@@ -1,4 +1,4 @@
-"""Copying and addition against slow solvers that read the written sequences, and the laws of their splits."""
+"""Copying and addition: their lengths, the laws of their splits, limited samples, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,93 +10,23 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.task import IGNORE, Addition, Batch, Copy, Task
+from swapformer.task import Addition, Batch, Copy
 from swapformer.task.base import Split
 from swapformer.task.synthetic import Synthetic
-
-TASKS: dict[str, tuple[type[Synthetic], dict[str, Any]]] = {
-    "copy": (Copy, {"symbols": 7, "lengths": [2, 6], "eval_lengths": [6, 9]}),
-    "repeat": (Copy, {"symbols": 50, "distinct": 1, "lengths": [1, 5], "eval_lengths": [9]}),
-    "two symbols an item": (Copy, {"symbols": 9, "distinct": 2, "lengths": [2, 6], "eval_lengths": [12]}),
-    "one length": (Copy, {"symbols": 7, "lengths": [4, 4]}),
-    "plain": (Addition, {"eval_digits": [5, 12]}),
-    "reversed": (Addition, {"reversed": True, "eval_digits": [5, 12]}),
-    "padded": (Addition, {"zero_padded": True, "eval_digits": [5, 12]}),
-    "reversed padded": (Addition, {"zero_padded": True, "reversed": True, "eval_digits": [5, 12]}),
-    "few samples": (Addition, {"train_samples": 500, "eval_digits": [5]}),
-}
+from task import solvers
+from task.test_labels import batches, written
 
 
-def build(name: str) -> Synthetic:
-    kind, settings = TASKS[name]
-    return kind(**settings)
-
-
-def batches(task: Task) -> list[tuple[str, Batch]]:
-    found = [("train", task.train_batch(seed, step)) for seed in range(2) for step in range(4)]
-    for split in ("val", "test"):
-        found += [(one.name, one.batch(index)) for one in task.evaluation(split) for index in range(3)]
-    return found
-
-
-def rows(task: Task, batch: Batch) -> list[tuple[list[str], list[str]]]:
+def rows(task: Synthetic, batch: Batch) -> list[tuple[list[str], list[str]]]:
     """Each sequence as the written tokens that are no filler, and the written targets."""
-    padding = torch.zeros_like(batch.inputs, dtype=torch.bool) if batch.padding is None else batch.padding
-    pairs = []
-    for inputs, targets, filler in zip(batch.inputs, batch.targets, padding, strict=True):
-        written = [task.tokens[i] for i in inputs[~filler].tolist()]
-        pairs.append((written, [task.tokens[i] for i in targets[targets != IGNORE].tolist()]))
-    return pairs
-
-
-def copied(prompt: list[str]) -> list[str]:
-    return prompt
-
-
-def added(task: Addition, prompt: list[str]) -> list[str]:
-    first, second = "".join(prompt).split("+")
-    width = max(len(first), len(second)) + 1 if task.zero_padded else 0
-    answer = str(int(first) + int(second)).rjust(width, "0")
-    return list(answer[::-1] if task.reversed else answer)
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_targets_are_the_answer_that_a_slow_solver_gives(name: str) -> None:
-    task = build(name)
-    mark = "=" if isinstance(task, Addition) else "|"
-    for _, batch in batches(task):
-        for written, targets in rows(task, batch):
-            prompt = written[: written.index(mark)]
-            answer = added(task, prompt) if isinstance(task, Addition) else copied(prompt)
-            assert targets == [*answer, "<end>"]
-            assert written == [*prompt, mark, *answer], "teacher forcing feeds the answer"
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_targets_are_the_next_inputs_and_padding_follows_the_last_target(name: str) -> None:
-    task = build(name)
-    for label, batch in batches(task):
-        scored = batch.targets != IGNORE
-        last = scored.shape[1] - 1 - scored.flip(1).byte().argmax(1)
-        place = torch.arange(scored.shape[1])
-        next_inputs = batch.inputs.roll(-1, 1)
-        before_end = scored & (place < last.unsqueeze(1))
-        assert torch.equal(batch.targets[before_end], next_inputs[before_end])
-        assert (batch.targets.gather(1, last.unsqueeze(1)) == task.tokens.index("<end>")).all()
-        filler = place > last.unsqueeze(1)
-        assert (batch.padding is None and not filler.any()) or torch.equal(batch.padding, filler)
-        assert (batch.inputs[filler] == task.tokens.index("<pad>")).all()
-        assert batch.inputs.max() < task.vocab_size and batch.inputs.dtype == batch.targets.dtype == torch.int64
-        assert batch.inputs.shape[1] <= task.max_length
-        assert label != "train" or batch.inputs.shape[1] == task.train_length
-    assert max(batch.inputs.shape[1] for _, batch in batches(task)) == task.max_length
+    return [(inputs, [each for each in targets if each is not None]) for inputs, targets in written(task, batch)]
 
 
 def test_zero_padding_gives_operands_the_digits_of_the_item_and_the_answer_one_more() -> None:
     task = Addition(zero_padded=True, eval_digits=[5])
     for label, batch in batches(task):
-        for written, targets in rows(task, batch):
-            first, second = "".join(written[: written.index("=")]).split("+")
+        for words, targets in rows(task, batch):
+            first, second = "".join(words[: words.index("=")]).split("+")
             assert len(first) == len(second) == len(targets) - 2
             assert label != "@5" or len(first) == 5
 
@@ -107,15 +37,15 @@ def test_an_evaluation_length_holds_items_of_that_length_only() -> None:
     for task in (copy, addition):
         for one in task.evaluation("test")[1:]:
             for index in range(4):
-                for written, _ in rows(task, one.batch(index)):
-                    prompt = "".join(w if w in "+=|" else "x" for w in written)
+                for words, _ in rows(task, one.batch(index)):
+                    prompt = "".join(w if w in "+=|" else "x" for w in words)
                     lengths = [len(part) for part in prompt.replace("=", "|").split("|")[0].split("+")]
                     assert max(lengths) == int(one.name[1:])
 
 
 def test_training_draws_every_length_equally_often() -> None:
     task = Copy(symbols=9, lengths=[2, 6], batch_size=2000)
-    counts = Counter(written.index("|") for written, _ in rows(task, task.train_batch(0, 0)))
+    counts = Counter(words.index("|") for words, _ in rows(task, task.train_batch(0, 0)))
     assert set(counts) == {2, 3, 4, 5, 6}
     assert all(abs(count - 400) < 100 for count in counts.values()), "five standard deviations of a binomial"
 
@@ -123,15 +53,14 @@ def test_training_draws_every_length_equally_often() -> None:
 @pytest.mark.parametrize("distinct", [1, 2, 3])
 def test_an_item_holds_as_many_different_symbols_as_asked_for(distinct: int) -> None:
     task = Copy(symbols=40, distinct=distinct, lengths=[8, 8], batch_size=400)
-    numbers = {len(set(written[: written.index("|")])) for written, _ in rows(task, task.train_batch(0, 0))}
+    numbers = {len(set(words[: words.index("|")])) for words, _ in rows(task, task.train_batch(0, 0))}
     assert max(numbers) == distinct
 
 
 def test_sums_longer_than_an_integer_are_right() -> None:
     task = Addition(digits=40, batch_size=8)
-    for written, targets in rows(task, task.train_batch(0, 1)):
-        prompt = written[: written.index("=")]
-        assert targets[:-1] == added(task, prompt)
+    for words, targets in rows(task, task.train_batch(0, 1)):
+        assert targets[:-1] == solvers.added(task, words[: words.index("=")])
 
 
 # --- Splits
@@ -179,7 +108,7 @@ def prompts(task: Synthetic, split: Split, batch_count: int) -> set[str]:
     else:
         drawn = [one.batch(index) for one in task.evaluation(split) for index in range(batch_count)]
     mark = "=" if isinstance(task, Addition) else "|"
-    return {" ".join(written[: written.index(mark)]) for batch in drawn for written, _ in rows(task, batch)}
+    return {" ".join(words[: words.index(mark)]) for batch in drawn for words, _ in rows(task, batch)}
 
 
 @pytest.mark.parametrize(
@@ -263,9 +192,7 @@ def test_the_limited_samples_do_not_depend_on_the_seed() -> None:
 
 
 def prompts_of(task: Addition, seed: int) -> set[str]:
-    return {
-        "".join(written).split("=")[0] for step in range(12) for written, _ in rows(task, task.train_batch(seed, step))
-    }
+    return {"".join(words).split("=")[0] for step in range(12) for words, _ in rows(task, task.train_batch(seed, step))}
 
 
 def test_more_samples_than_sums_are_refused() -> None:
