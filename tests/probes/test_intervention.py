@@ -25,7 +25,7 @@ from swapformer.results.config import read_config
 from swapformer.study.config import compose
 from swapformer.study.config.changes import resolve_changes
 from swapformer.targets import make
-from swapformer.task.base import IGNORE, Task
+from swapformer.task.base import IGNORE, Batch, Task
 from swapformer.training.data import EvaluationStream
 from swapformer.training.final_evaluation import PositionShift
 from swapformer.training.inputs import model_inputs, tokens_of
@@ -97,6 +97,12 @@ def test_an_unchanged_replay_is_the_record_bit_by_bit(trained: Path, artifact: d
     assert artifact["metrics"]["probe/replay/w/accuracy@31"] == recorded["val/accuracy"]
     assert artifact["metrics"]["probe/replay/long/loss"] == recorded["val/loss"]
     assert "probe/replay/long/loss@8" in artifact["metrics"]
+
+
+def test_moved_positions_reach_as_far_as_is_said_of_them() -> None:
+    ids = torch.zeros(1, 16, dtype=torch.int64)
+    batch = Batch(inputs=ids, targets=ids, position=torch.arange(16)[None]).to("cpu")
+    assert tokens_of(PositionShift(stride=2).of(batch)).extent == 31
 
 
 def require_moved(metrics: Mapping[str, float], unchanged: float) -> None:

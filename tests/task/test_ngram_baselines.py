@@ -118,7 +118,7 @@ def test_the_command_prints_what_was_measured(tmp_path: Path, capsys: pytest.Cap
     assert printed["bigram"]["loss"] == pytest.approx(measure(task, "val", 50)["bigram"]["loss"], rel=1e-6)
     assert main([*overrides, "task.split=[0.8,0.1,0.1]"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["val", "accuracy", "bits_per_byte", "loss", "perplexity"]
-    with pytest.raises(ValueError, match="the task Copy has none; use task=text, masked"):
+    with pytest.raises(ValueError, match="the task Copy does not ask for; use task=text, masked"):
         main(["task=copy"])
     with pytest.raises(ValueError, match="the test split must have text, but it has none"):
         main([*overrides, "task.split=[0.8,0.2,0]", "--split", "test"])

@@ -67,6 +67,25 @@ def test_a_head_for_other_symbols_is_not_taken(started: Any) -> None:
     assert "head.weight" in match_weights(model, with_head, task, fresh).fresh
 
 
+def test_heads_of_other_width_are_refused_and_parts_without_weights_are_named(started: Any) -> None:
+    with pytest.raises(UsageError, match=r"queries and keys are of 2 heads, not of 4; give model.num_heads=2"):
+        check(started("model.num_heads=4"))
+    config = started("model/activation=relu")
+    model, task = build_model(config, task_of(config).interface), task_of(config)
+    held = summarise_weights(Path(config["init_from"]["path"]))
+    assert match_weights(model, held, task, config).text.endswith("the source's model had other model.activation")
+
+
+def test_running_averages_start_fresh_with_their_norm(started: Any) -> None:
+    config = started("model/norm=batchnorm", "model/pattern=full", "init_fresh=[norm]", "allow=[future]")
+    model, task = build_model(config, task_of(config).interface), task_of(config)
+    held = summarise_weights(Path(config["init_from"]["path"]))
+    whole = replace(held, shapes={name: weight.shape for name, weight in model.state_dict().items()})
+    fresh = match_weights(model, whole, task, config).fresh
+    assert any("running_mean" in name for name in fresh)
+    assert {name for name in whole.shapes if "running" in name} <= set(fresh)
+
+
 def checkpoint(place: Path, trial: str) -> Path:
     return place / "trials" / trial / "checkpoints" / "last.ckpt"
 
@@ -98,7 +117,8 @@ def test_the_record_says_what_was_loaded_and_what_started_fresh(started: Any, pl
     record = execute(trial, Store(place), Provenance("swapformer train", None, False))
     assert record is not None and record.status == "finished"
     fresh = "head.weight, stack.positions.Learned.table.weight started fresh"
-    assert record.notes == (f"init_from={trained}: 35 tensors were loaded, {fresh}",)
+    other = "the source's model had other model.max_len, model.topology.tie_embeddings"
+    assert record.notes == (f"init_from={trained}: 35 tensors were loaded, {fresh}, {other}",)
 
 
 def test_a_killed_trial_goes_on_from_its_checkpoint_and_not_from_the_start(

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from swapformer.errors import UsageError
+from swapformer.interface import MAIN
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.hydra_errors import explained
 from swapformer.task import TextTask
@@ -20,10 +21,10 @@ def main(arguments: Sequence[str]) -> int:
     with explained(options.overrides):
         config = compose(options.overrides)
     task = task_of(config)
-    if not isinstance(task, TextTask):
+    if not isinstance(task, TextTask) or task.interface.readouts[MAIN].kind != "symbols":
         raise UsageError(
-            f"what is counted must be a text, but the task {type(task).__name__} has none; use task=text, masked, "
-            "masked_nsp or spans"
+            f"what is counted must be symbols of a text, which the task {type(task).__name__} does not ask for; use "
+            "task=text, masked, masked_nsp or spans"
         )
     if not task.evaluation(options.split):
         raise UsageError(f"the {options.split} split must have text, but it has none; use another --split")

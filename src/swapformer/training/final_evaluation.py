@@ -29,8 +29,8 @@ class PositionShift:
         if self == PositionShift():
             return batch
         source = batch.source
-        moved = None if source is None else replace(source, position=self._positions(source))
-        return replace(batch, position=self._positions(batch), source=moved)
+        moved = None if source is None else replace(source, position=self._positions(source), extent=None)
+        return replace(batch, position=self._positions(batch), extent=None, source=moved)
 
     def last(self, length: int) -> int:
         """The largest position of sequences of `length` tokens, which are counted from 0."""

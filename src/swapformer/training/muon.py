@@ -1,4 +1,4 @@
-"""The optimiser Muon for the matrices of the layers, with AdamW for all else."""
+"""The optimiser Muon for the matrices of a model, with AdamW for tables, heads, routers, biases and gains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from swapformer.ranges import Count, Positive
 
 
 class MuonAdamW(Optimizer):
-    """Muon (Jordan et al. 2024) for the matrices within layers, AdamW for tables, head, router, biases and gains.
+    """Muon (Jordan et al. 2024) for matrices, in layers and out, AdamW for tables, head, router, biases and gains.
 
     Both are torch's own. Muon's steps are scaled by 0.2 · √max(out, in), to the size of AdamW's, so that one learning
     rate and one weight decay serve both (Liu et al. 2025, arXiv:2502.16982). Stacked matrices (experts) take AdamW.

@@ -13,6 +13,7 @@ from torch import nn
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.model.layers import Role, origin_of
+from swapformer.results.config import differences, read_config
 from swapformer.task.base import Task
 from swapformer.training.parameter_selection import readout_parameters, select_parameters
 from swapformer.training.weights import WeightsSummary, read_weights, summarise_weights, vocabulary_of
@@ -31,11 +32,13 @@ class WeightMatch:
         loaded: tensors that both have.
         fresh: tensors of the model that start as without a source.
         left: tensors of the source that the model does not have.
+        otherwise: settings of the model in which the source's was another, where its configuration is known.
     """
 
     loaded: Sequence[str]
     fresh: Sequence[str]
     left: Sequence[str]
+    otherwise: Sequence[str] = ()
 
     @property
     def text(self) -> str:
@@ -43,6 +46,7 @@ class WeightMatch:
         parts = [f"{len(self.loaded)} tensors were loaded"]
         parts += [f"{_names(self.fresh)} started fresh"] if self.fresh else []
         parts += [f"{_names(self.left)} were left out"] if self.left else []
+        parts += [f"the source's model had other {_names(self.otherwise)}"] if self.otherwise else []
         return ", ".join(parts)
 
 
@@ -50,12 +54,18 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
     """Match the tensors of a source with those of a model by their names.
 
     Parts after the layers may be new, or left out: an answer to another question is read there. All else must
-    have the same shape on both sides, unless `init_fresh` says that it starts fresh.
+    have the same shape on both sides, unless `init_fresh` says that it starts fresh. Parts without weights may be
+    others than in a trial that is the source; they are named.
 
     Raises:
-        UsageError: if a tensor is missing, of another shape or left over, or the symbols are not the same.
+        UsageError: if a tensor is missing, of another shape or left over, the symbols are not the same, or heads are
+            others than those that queries and keys were trained for.
     """
     chosen = select_parameters(model, config["init_fresh"], "init_fresh")
+    for name, module in model.named_modules():  # running averages belong to the parameters beside them
+        parameters = {f"{name}.{each}" for each, _ in module.named_parameters(recurse=False)}
+        if parameters and parameters <= chosen:
+            chosen = chosen | {f"{name}.{each}" for each, _ in module.named_buffers(recurse=False)}
     shapes = {name: weight.shape for name, weight in model.state_dict().items()}
     fits = {name for name, shape in shapes.items() if held.shapes.get(name) == shape and name not in chosen}
     fresh, left = shapes.keys() - fits, held.shapes.keys() - shapes.keys()
@@ -81,9 +91,18 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
         )
     if not fits:
         problems.append("nothing would be loaded")
+    otherwise = _other_settings(config)
+    if "num_heads" in otherwise:
+        there, here = otherwise["num_heads"]
+        problems.append(f"its queries and keys are of {there} heads, not of {here}; give model.num_heads={there}")
     if problems:
         raise UsageError(f"init_from={config['init_from']['source']}: {'; '.join(problems)}.")
-    return WeightMatch(sorted(fits), sorted(fresh), sorted(left))
+    return WeightMatch(
+        sorted(fits),
+        sorted(fresh),
+        sorted(left),
+        sorted({f"model.{name.removesuffix('._target_')}" for name in otherwise}),
+    )
 
 
 def load_initial_weights(model: nn.Module, task: Task, config: Mapping[str, Any]) -> WeightMatch:
@@ -101,6 +120,13 @@ def load_initial_weights(model: nn.Module, task: Task, config: Mapping[str, Any]
     found, weights = match_weights(model, held, task, config), read_weights(path)
     model.load_state_dict({name: weights[name] for name in found.loaded}, strict=False)
     return found
+
+
+def _other_settings(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The settings of the model that differ from those of the trial that is the source; nothing of another source."""
+    folder = Path(config["init_from"]["path"]).parent.parent
+    there = read_config(folder).get("model")
+    return {} if there is None else differences(there, config["model"])
 
 
 def _misfits(names: Sequence[str], held: Mapping[str, torch.Size], wanted: Mapping[str, torch.Size]) -> Iterator[str]:

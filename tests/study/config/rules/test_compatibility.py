@@ -38,6 +38,10 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
         ),
         (["model/ffn=block_sparse", "model.ffn.blocks=7"], "`blocks` must divide d_model"),
         (
+            ["model/depth=early_exit", "model/norm=batchnorm", "model/pattern=full", "allow=[future]"],
+            "running averages of BatchNorm would mix exits; use model/norm=layernorm",
+        ),
+        (
             ["model/score=additive", "model/kernel=sdpa"],
             "sdpa computes dot products only, not Additive; use model/kernel",
         ),

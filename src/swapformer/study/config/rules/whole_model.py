@@ -87,6 +87,11 @@ def depth(plan: ModelPlan) -> Iterator[str]:
             f"depth {name} reads how certain the answer of a position is, but the task asks for {main.kind} of a "
             f"{main.per}; use model/depth=fixed, or a task with symbols or classes at each position."
         )
+    if crossing := [norm for norm in (layer.norm() for layer in plan.layers) if norm.crosses_positions]:
+        yield (
+            f"depth {name} reads every exit through the last norm, so that the running averages of "
+            f"{type(crossing[0]).__name__} would mix exits; use model/norm=layernorm or rmsnorm, or model/depth=fixed."
+        )
     for residual in (layer.residual() for layer in plan.layers):
         if residual.keeps != Residual.keeps:
             yield (
