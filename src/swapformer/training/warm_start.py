@@ -124,8 +124,8 @@ def load_initial_weights(model: nn.Module, task: Task, config: Mapping[str, Any]
 
 def _other_settings(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The settings of the model that differ from those of the trial that is the source; nothing of another source."""
-    folder = Path(config["init_from"]["path"]).parent.parent
-    there = read_config(folder).get("model")
+    place = Path(config["init_from"]["path"]).parent
+    there = read_config(place.parent).get("model") if place.name == "checkpoints" else None
     return {} if there is None else differences(there, config["model"])
 
 
