@@ -19,7 +19,7 @@ STUDIES = {name: path.parent for name, path in shipped().items()}
 
 def test_what_the_first_studies_decided_stays_decided() -> None:
     """What 04 and 07 decided at their margins with all seeds; a rule that changes shows here, and in CHANGELOG.md."""
-    for name, outcomes in {"04_head_count/width": "ssuussur", "07_position_encodings/copy": "uuruusss"}.items():
+    for name, outcomes in {"04_head_count/width": "ssuussur", "07_position_encodings/copy": "uurussss"}.items():
         found = "".join(verdict.outcome[0] for verdict in rebuild(*published_results(STUDIES[name])).verdicts)
         assert found == outcomes
 
