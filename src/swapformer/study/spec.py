@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
 """Scales that stand in no name of a report or folder: the default one, and that of a study without scales."""
-OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid", "ladder")
-"""What each scale may have for itself; `tune`, `match`, `grid` and `ladder` of a scale replace the study's, null is
-none."""
+OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid", "ladder", "figures", "must_beat")
+"""What each scale may have for itself. All but `overrides` replace the study's; null is none."""
 LONGEST_NAME = 200
 """Bytes of a study's name: file systems take 255, and reports put suffixes behind it."""
 KEYS = (
@@ -43,9 +42,7 @@ KEYS = (
     "scales",
     "axis",
     "published",
-    "figures",
     "ranges",
-    "must_beat",
     "design",
     *OWN_KEYS,
 )
@@ -200,9 +197,9 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         derive=derive,
         exact=_exact(raw.get("exact", []), metrics),
         literature=parse_published(raw.get("published", []), arms, metrics),
-        figures=parse_figures(raw.get("figures", {})),
+        figures=parse_figures(own.get("figures")),
         ranges=parse_ranges(raw.get("ranges", {}), metrics),
-        must_beat=parse_must_beat(raw.get("must_beat", {}), metrics),
+        must_beat=parse_must_beat(own.get("must_beat"), metrics),
         axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,

@@ -39,6 +39,8 @@ def parse_figures(raw: object) -> tuple[ShownFigure, ...]:
 
     Raises UsageError for what is wrong first. Whether a report draws them is known when it is built.
     """
+    if raw is None:
+        return ()
     if not isinstance(raw, Mapping):
         raise UsageError(f"`figures` must map names of figures to {{caption, x, y, lines}}, not {quote(raw)}")
     found = []
@@ -82,6 +84,8 @@ def parse_must_beat(raw: object, metrics: Collection[str]) -> dict[str, dict[str
 
     Raises UsageError for what is wrong first.
     """
+    if raw is None:
+        return {}
     if not isinstance(raw, Mapping):
         raise UsageError(f"`must_beat` must map metrics to {{NAME: number}}, not {quote(raw)}")
     for metric, numbers in raw.items():
