@@ -99,6 +99,7 @@ def test_a_missing_column_lists_those_that_exist(kind: str, tmp_path: Path) -> N
         ("a.jsonl", b'{"text": "a\\ud800"}', r"a.jsonl', line 1 must be Unicode text, but its character 1 is"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}', r"a.jsonl', line 2 must be UTF-8, but invalid start byte"),
         ("a.csv", b"text,label\na,1\nb\n", r"a.csv', line 3 must have 2 values, as the first line has, but has 1"),
+        ("a.csv", b"text,label,text\na,1,b\n", r"a.csv', line 1 must have one column 'text', but has several"),
         ("a.csv", b'text,label\na,1\n"b"x,1\n', r"a.csv', line 3 must be a row of values, but: ',' expected"),
         ("a.parquet", b"PAR1 is not enough", r"a.parquet' must be a file of parquet, but: "),
         ("a.arrow", b"ARROW1 is not enough", r"a.arrow' must be a file of arrow, but: "),
@@ -115,6 +116,22 @@ def test_a_malformed_row_names_file_and_line(tmp_path: Path, name: str, content:
     with pytest.raises(UsageError, match=message) as caught:
         texts(Files(path=str(tmp_path / name), column="text"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_column_that_is_there_twice_is_refused(kind: str, tmp_path: Path) -> None:
+    """Of parquet the last one was read, arrow ended in a KeyError."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    if kind == "parquet":
+        parquet.write_table(table, tmp_path / "a.parquet")
+    else:
+        with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+            file.write_table(table)
+    with pytest.raises(UsageError, match=r"a\.\w+' must have one column 'text', but has several; rename the others"):
+        texts(Files(path=str(tmp_path / f"a.{kind}"), column="text"))
 
 
 def test_a_field_of_any_length_is_read_and_the_processs_limit_stays(tmp_path: Path) -> None:

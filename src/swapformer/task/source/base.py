@@ -233,10 +233,12 @@ def no_columns(document: str, columns: Sequence[str]) -> UsageError:
 
 
 def require_columns(location: str, columns: Sequence[str], known: Collection[object]) -> None:
-    """UsageError for a column that a table does not have."""
+    """UsageError for a column that a table does not have, or has more than once."""
     for column in columns:
         if column not in known:
             there = ", ".join(map(str, known)) or "none"
             raise UsageError(
                 f"{location} must have the column {column!r}, but its columns are {there}; name one of them"
             )
+        if list(known).count(column) > 1:
+            raise UsageError(f"{location} must have one column {column!r}, but has several; rename the others")
