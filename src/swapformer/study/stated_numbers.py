@@ -37,7 +37,7 @@ def parse_published(raw: object, arms: Collection[str], metrics: Collection[str]
 def parse_figures(raw: object) -> tuple[ShownFigure, ...]:
     """The figures of `figures: {learning_val_loss: {caption: …, x: …, y: …, lines: {a trigram counter: 1.9}}}`.
 
-    Raises UsageError for what is wrong first. Whether a report draws them is known when it is built.
+    None is no figure. Raises UsageError for what is wrong first. Whether a report draws them is known when it is built.
     """
     if raw is None:
         return ()
@@ -82,7 +82,7 @@ def parse_ranges(raw: object, metrics: Collection[str]) -> dict[str, tuple[float
 def parse_must_beat(raw: object, metrics: Collection[str]) -> dict[str, dict[str, float]]:
     """The numbers of `must_beat: {val/loss: {a trigram counter: 1.664}}`: metric → name → number.
 
-    Raises UsageError for what is wrong first.
+    None is no number. Raises UsageError for what is wrong first.
     """
     if raw is None:
         return {}
