@@ -55,12 +55,12 @@ class HeadPruning(Probe):
 
         previous_token           rise without the head of the first layer that looks most at the token before, less the
                                  mean rise without one of the others of its layer
-        prefix_matching          the same of the head of the later layers that looks most at what followed the same token
+        prefix_matching          the same of the head of later layers that looks most at what followed the same token
 
-    `kept` and `compensated` are missing where attention is of no use (Σ none ≤ 0), the last two where no attention forms
-    weights or a layer has one head. Importance and names are taken on training batches and the rises on validation
-    batches, so that no order has seen what judges it. The shapes are the curve over P, matrices of
-    the rise and of the importance by layer and head, and a table of attentions.
+    `kept` and `compensated` are missing where attention is of no use (Σ none ≤ 0), the last two where no attention
+    forms weights or the layer has one head. Importance and names are taken on training batches and the rises on
+    validation batches, so that no order has seen what judges it. The shapes are the curve over P, matrices of the rise
+    and of the importance by layer and head, and a table of attentions.
 
     Args:
         batches: of the training, for importance, and as many of the validation at the training length, for rises.
@@ -229,9 +229,9 @@ def _named_heads(
             for head, score in enumerate(layers[index].of(name) if index in layers else [])
             if score is not None
         }
-        best = max(scores, key=lambda head: scores[head], default=None)
-        others = [rise for head, rise in alone.items() if best and head[0] == best[0] and head != best]
-        if best in alone and others:
+        best = max(scores, key=lambda head: scores[head], default=("", 0))
+        others = [rise for head, rise in alone.items() if head[0] == best[0] and head != best]
+        if others:
             found[f"{PRUNING}{name}"] = alone[best] - fmean(others)
     return found
 
