@@ -19,9 +19,10 @@ from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes import head_pruning
 from swapformer.probes.analysis import rank_correlation
+from swapformer.probes.attention_statistics import AttentionStatistics, seen_attention
 from swapformer.probes.head_pruning import HeadPruning, head_importance, loss_without
 from swapformer.results.shapes import Curve, Matrix, Table
-from swapformer.task.base import IGNORE, Batch
+from swapformer.task.base import IGNORE, Batch, EvaluationSet
 
 
 def closed_form(copying_heads: int) -> float:
@@ -124,12 +125,53 @@ def test_importance_is_the_derivative_by_a_factor_on_the_head() -> None:
     require_finite_differences()
 
 
+class Trained(Next):
+    """Validates on what it trains on."""
+
+    tokens = tuple(map(str, range(VOCABULARY)))
+
+    def evaluation(self, split: str) -> list[EvaluationSet]:
+        return [EvaluationSet("", 2, lambda index: self.train_batch(3, index))]
+
+
+def require_costs_of_named_heads() -> None:
+    """The head with a name is the best of those that `attention_statistics` shows on the training's batches."""
+    task: Any = Trained()
+    with torch.no_grad():
+        shown = AttentionStatistics(batches=2, tokens=4).measure(perturbed(), task).shapes
+    found = measured(perturbed())
+    rises = [list(row) for row in found.shapes["alone/rise"].values]
+    for name, first in (("previous_token", True), ("prefix_matching", False)):
+        rows = shown[f"heads/{name}"].values[:1] if first else shown[f"heads/{name}"].values[1:]
+        best = max(range(HEADS), key=lambda head: rows[0][head])
+        own = rises[0 if first else 1]
+        rest = [rise for head, rise in enumerate(own) if head != best]
+        assert found.metrics[f"probe/pruning/{name}"] == pytest.approx(own[best] - sum(rest) / len(rest), abs=1e-12)
+
+
+def test_heads_that_are_named_cost_more_or_less_than_others_of_their_layer() -> None:
+    require_costs_of_named_heads()
+    idle = measured(copying()).metrics
+    assert idle["probe/pruning/previous_token"] == pytest.approx(-(ONE - WHOLE) * 2 / 3, abs=1e-9), "copiers look at it"
+    assert "probe/pruning/prefix_matching" not in idle, "there is no second layer"
+
+
+def test_the_only_head_of_a_layer_has_no_name() -> None:
+    found = measured(perturbed("model.num_heads=1")).metrics
+    assert not {"probe/pruning/previous_token", "probe/pruning/prefix_matching"} & set(found)
+
+
 FAULTS: dict[str, tuple[str, Any, Callable[[], None]]] = {
     "nothing is left out": ("_silence", lambda outputs, heads: outputs, require_closed_forms),
     "heads are counted from 1": (
         "_silence",
         lambda outputs, heads: outputs.index_fill(2, torch.tensor([(head + 1) % HEADS for head in heads]), 0.0),
         require_closed_forms,
+    ),
+    "names go to the other layer": (
+        "seen_attention",
+        lambda *of: ((1 - index, seen) for index, seen in seen_attention(*of)),
+        require_costs_of_named_heads,
     ),
     "signs are lost within a sequence": (
         "first_order_cost",

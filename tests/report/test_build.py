@@ -12,6 +12,7 @@ import math
 import os
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
@@ -358,6 +359,16 @@ def test_the_terminal_shows_verdicts_and_markup_is_not_interpreted(report: Repor
     assert (
         "✓ 1 is worse: worse by at least 0.2" in text and "<script>alert(1)</script>" in text and "report.html" in text
     )
+
+
+def test_what_limits_a_verdict_is_printed_below_it_and_what_bars_it_once(report: Report) -> None:
+    barred = "not judged: b has not beaten a trigram"
+    first = report.claims[0]
+    (verdict,) = first.verdicts.values()
+    said = replace(verdict, outcome="undecided", notes=(barred, "a seed is missing"))
+    out = io.StringIO()
+    replace(report, claims=(replace(first, verdicts={"": said}),)).render(Console(file=out, width=110))
+    assert out.getvalue().count(barred) == 1 and "\n  a seed is missing\n" in out.getvalue()
 
 
 def test_a_study_without_a_single_trial_still_has_a_report(tmp_path: Path) -> None:

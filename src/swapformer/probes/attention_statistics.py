@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from statistics import fmean
 
@@ -67,19 +67,11 @@ class AttentionStatistics(Probe):
         """The findings on the validation data's evaluation set of a name; \"\" is the one like training's."""
         source = next(item for item in task.evaluation("val") if item.name == name)
         batches = list(EvaluationStream(source, self.batches, drawn_position_range(model)))
-        symbols = not task.interface.channels
-        frequency = _frequency(batches, task.vocab_size) if symbols else None
         layers: dict[int, HeadScores] = {}
         uniform = torch.zeros(BINS, dtype=torch.float64)
-        for batch in batches:
-            for index, weights, allowed in watched_weights(model, batch):
-                found = layers.setdefault(index, HeadScores())
-                rows = max(1, _ELEMENTS // weights[0].numel())
-                for low in range(0, len(weights), rows):
-                    part: Batch = cut(batch, len(weights), low, low + rows)
-                    seen = SeenAttention.of(part, weights[low : low + rows], _rows(allowed, low, rows), frequency)
-                    found.add(seen)
-                    uniform += seen.binned(seen.uniform, batch.inputs.shape[1]).sum(0)
+        for index, seen in seen_attention(model, task, batches):
+            layers.setdefault(index, HeadScores()).add(seen)
+            uniform += seen.binned(seen.uniform, batches[0].inputs.shape[1]).sum(0)
         known = [name for name in SCORES if any(each.known(name) for each in layers.values())]
         shapes: dict[str, Shape] = {f"heads/{name}": _matrix(name, layers) for name in known}
         shapes |= {f"layers/{name}": _profile(name, layers) for name in _BY_LAYER if name in known}
@@ -158,11 +150,22 @@ def watched_weights(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Te
     return found
 
 
+def seen_attention(model: Topology, task: Task, batches: Sequence[Batch]) -> Iterator[tuple[int, SeenAttention]]:
+    """Layer and observations of every self-attention on batches, a few sequences at a time."""
+    frequency = None if task.interface.channels else _frequency(batches, task.vocab_size)
+    for batch in batches:
+        for index, weights, allowed in watched_weights(model, batch):
+            rows = max(1, _ELEMENTS // weights[0].numel())
+            for low in range(0, len(weights), rows):
+                part: Batch = cut(batch, len(weights), low, low + rows)
+                yield index, SeenAttention.of(part, weights[low : low + rows], _rows(allowed, low, rows), frequency)
+
+
 def _rows(allowed: Tensor | None, low: int, rows: int) -> Tensor | None:
     return allowed if allowed is None or len(allowed) == 1 else allowed[low : low + rows]
 
 
-def _frequency(batches: list[Batch], size: int) -> Tensor:
+def _frequency(batches: Sequence[Batch], size: int) -> Tensor:
     """The number of times that each symbol occurs in the batches, [V]."""
     counts = torch.zeros(size, dtype=torch.int64)
     for batch in batches:

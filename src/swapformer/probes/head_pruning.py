@@ -16,8 +16,9 @@ from swapformer.interface import MAIN
 from swapformer.model import taps
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import first_order_cost, rank_correlation
+from swapformer.probes.attention_statistics import WEIGHTS, seen_attention
 from swapformer.probes.base import Finding, Probe
-from swapformer.probes.head_scores import matrix_of_heads
+from swapformer.probes.head_scores import HeadScores, matrix_of_heads
 from swapformer.random import stream
 from swapformer.ranges import Count, Positive, Within
 from swapformer.results.moments import PRUNING
@@ -50,9 +51,16 @@ class HeadPruning(Probe):
                                  one_l that without all but its most important: what one head alone still does
         compensated              1 − Σ_h alone_h / Σ_l none_l: what heads cost together that none of them costs alone
 
-    The last two are missing where attention is of no use (Σ none ≤ 0). Importance is taken on training batches and the
-    rises on validation batches, so that no order has seen what judges it. The shapes are the curve over P, matrices of
-    the rise and of the importance by layer and head, and a table of attentions.
+    and, to see whether heads do what their names say,
+
+        previous_token           rise without the head of the first layer that looks most at the token before, less the
+                                 mean rise without one of the others of its layer
+        prefix_matching          the same of the head of later layers that looks most at what followed the same token
+
+    `kept` and `compensated` are missing where attention is of no use (Σ none ≤ 0), the last two where no attention
+    forms weights or the layer has one head. Importance and names are taken on training batches and the rises on
+    validation batches, so that no order has seen what judges it. The shapes are the curve over P, matrices of the rise
+    and of the importance by layer and head, and a table of attentions.
 
     Args:
         batches: of the training, for importance, and as many of the validation at the training length, for rises.
@@ -118,6 +126,7 @@ class HeadPruning(Probe):
         metrics = _metrics(alone, importance, none, one, self.negligible)
         metrics |= {f"{PRUNING}importance@{share}": value for share, value in by_importance.items()}
         metrics |= {f"{PRUNING}random@{share}": value for share, value in at_random.items()}
+        metrics |= _named_heads(model, task, training, alone)
         shapes: dict[str, Shape] = {
             "pruning": _curve({"by importance": by_importance, "at random": at_random}, rise(ascending)),
             "alone/rise": matrix_of_heads(
@@ -201,6 +210,29 @@ def _metrics(
     if (together := sum(none.values())) > 0:
         found[f"{PRUNING}kept"] = 1 - sum(one.values()) / together
         found[f"{PRUNING}compensated"] = 1 - sum(alone.values()) / together
+    return found
+
+
+def _named_heads(
+    model: Topology, task: Task, batches: Sequence[Batch], alone: Mapping[Head, float]
+) -> dict[str, float]:
+    """What the best head of a name costs, over the mean of the others of its layer."""
+    layers: dict[int, HeadScores] = {}
+    if taps.missing(model, WEIGHTS) is None:
+        for index, seen in seen_attention(model, task, batches):
+            layers.setdefault(index, HeadScores()).add(seen)
+    found = {}
+    for name, named in {"previous_token": [0], "prefix_matching": [index for index in layers if index]}.items():
+        scores = {
+            (f"blocks.{index}.attn.hook_z", head): score
+            for index in named
+            for head, score in enumerate(layers[index].of(name) if index in layers else [])
+            if score is not None
+        }
+        best = max(scores, key=lambda head: scores[head], default=("", 0))
+        others = [rise for head, rise in alone.items() if head[0] == best[0] and head != best]
+        if others:
+            found[f"{PRUNING}{name}"] = alone[best] - fmean(others)
     return found
 
 

@@ -155,8 +155,9 @@ class Report:
                 if only is None:
                     said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {_found(verdict)}"
                     console.print(Text(said, style=wording.COLORS[verdict.outcome]))
-                for note in verdict.notes if verdict.contrasts else ():  # what limits it; else they are the reason
-                    console.print(Text(f"{'  ' if only else '    '}{note}", style="dim"))
+                for note in verdict.notes:
+                    if note not in _found(verdict):  # it limits the verdict, and is not its reason
+                        console.print(Text(f"{'  ' if only else '    '}{note}", style="dim"))
         if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
             items = wording.items_text(self.verdicts) if self.records.evaluations else ""
             console.print(Text(f"{sure} {items}".strip(), style="dim"))
