@@ -11,7 +11,7 @@ from torch import Tensor
 
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids
-from swapformer.interface import Interface
+from swapformer.interface import Interface, Readout
 from swapformer.model.topology import Topology
 from swapformer.probes import head_scores
 from swapformer.probes.attention_statistics import AttentionStatistics, LongAttention
@@ -178,7 +178,7 @@ def example() -> tuple[Batch, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randint(4, (3, 7), generator=generator)
     padding = torch.arange(7) >= torch.tensor([7, 5, 4])[:, None]
-    targets = torch.where(torch.rand(3, 7, generator=generator) < 0.3, IGNORE, inputs)
+    targets = torch.where(torch.rand(3, 7, generator=generator) < 0.3, IGNORE, inputs.roll(-1, 1))
     allowed = torch.ones(7, 7).tril().bool()[None, None] & ~padding[:, None, None, :]
     weights = torch.rand(3, 2, 7, 7, generator=generator, dtype=torch.float64) * allowed
     frequency = torch.tensor([5, 3, 8, 3])
@@ -216,13 +216,14 @@ def by_loops(name: str) -> list[float]:
                         "previous_token": [j for j in keys if j == i - 1],
                         "prefix_matching": [j for j in keys if j > 0 and tokens[j - 1] == tokens[i]],
                         "rare_token": [j for j in keys if frequency[tokens[j]] == rarest],
+                        "answer": [j for j in keys if tokens[j] == batch.targets[row, i]],
                         "future": [j for j in keys if j > i],
                         "next_token": [j for j in keys if j == i + 1],
                     }[name]
                     value = sum(shares[j] for j in chosen)
                     if name == "next_token" and (i == 6 or batch.padding[row, i + 1]):
                         value = None
-                    if name in ("previous_token", "prefix_matching") and not chosen:
+                    if name in ("answer", "previous_token", "prefix_matching") and not chosen:
                         value = None
                 values += [] if value is None else [value]
         heads.append(sum(values) / len(values))
@@ -238,6 +239,14 @@ def require_loops() -> None:
 
 def test_scores_equal_loops_in_float64() -> None:
     require_loops()
+
+
+def test_classes_and_answers_of_whole_sequences_are_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "probe/answer" in measured(induction_pair(), Read())[0]
+    for readout in (Readout(VOCABULARY, "classes"), Readout(VOCABULARY, per="sequence")):
+        monkeypatch.setattr(Read, "interface", Interface(VOCABULARY, readouts={"": readout}))
+        found, shapes = measured(induction_pair(), Read())
+        assert "probe/answer" not in found and "heads/answer" not in shapes and "probe/previous_token" in found
 
 
 def test_documents_in_one_row_are_scored_as_in_rows_of_their_own() -> None:
@@ -263,6 +272,10 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "off by one": ("previous_keys", lambda order: (order[:, None, :] == order[:, :, None] - 2)[:, None]),
     "matches the token itself": (
         "keys_after_same",
+        lambda inputs, _: (inputs[:, :, None] == inputs[:, None, :])[:, None],
+    ),
+    "answers with its own token": (
+        "answer_keys",
         lambda inputs, _: (inputs[:, :, None] == inputs[:, None, :])[:, None],
     ),
     "unscored places counted": ("_scored", lambda batch: ~batch.padding),

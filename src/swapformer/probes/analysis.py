@@ -144,6 +144,11 @@ def keys_after_same(ids_BT: Tensor, document_BT: Tensor | None = None) -> Tensor
     return (same & (place[None, :] <= place[:, None]) & behind)[:, None]
 
 
+def answer_keys(ids_BT: Tensor, targets_BT: Tensor) -> Tensor:
+    """The tokens that hold the symbol that a query is to answer with, bool [B, 1, Q, K]."""
+    return (ids_BT[:, None, :] == targets_BT[:, :, None])[:, None]
+
+
 def rarest_keys(frequency_BT: Tensor, allowed_BHQK: Tensor) -> Tensor:
     """Those of the allowed keys whose symbol is the rarest among them, bool [B, H, Q, K].
 

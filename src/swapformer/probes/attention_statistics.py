@@ -9,6 +9,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from swapformer.interface import MAIN
 from swapformer.model import taps
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
@@ -25,6 +26,7 @@ WEIGHTS = "*.attn.hook_pattern"
 """The places where self-attentions show their weights."""
 _AVERAGED = ("distance", "entropy", "first_key", "distance_rest", "entropy_rest", "future")
 _BY_LAYER = ("distance", "entropy", "distance_rest", "entropy_rest")
+_IN_ALL = ("answer", "rare_token", "next_token")
 _ELEMENTS = 1 << 22
 """Weights that are looked at together."""
 
@@ -36,7 +38,7 @@ class AttentionStatistics(Probe):
     `probe/distance_rest` and `probe/entropy_rest` with the first token left out) and over the heads of layer L, counted
     from 1 (`probe/distance_by_layer@L` and likewise for entropy and those of the rest; `derive` takes their rank
     correlation with L). Of what single heads specialise in, the best head counts: `probe/previous_token` in the first
-    layer, `probe/prefix_matching` in later ones, `probe/rare_token` and `probe/next_token` in all. See
+    layer, `probe/prefix_matching` in later ones, `probe/answer`, `probe/rare_token` and `probe/next_token` in all. See
     `analysis` for the formulas.
 
     The shapes are a matrix of layers × heads for each score, a profile of those that are taken by layer, a histogram of
@@ -153,12 +155,15 @@ def watched_weights(model: Topology, batch: Batch) -> list[tuple[int, Tensor, Te
 def seen_attention(model: Topology, task: Task, batches: Sequence[Batch]) -> Iterator[tuple[int, SeenAttention]]:
     """Layer and observations of every self-attention on batches, a few sequences at a time."""
     frequency = None if task.interface.channels else _frequency(batches, task.vocab_size)
+    asked = task.interface.readouts[MAIN]
+    answers = asked.kind == "symbols" and asked.per == "position"
     for batch in batches:
         for index, weights, allowed in watched_weights(model, batch):
             rows = max(1, _ELEMENTS // weights[0].numel())
             for low in range(0, len(weights), rows):
                 part: Batch = cut(batch, len(weights), low, low + rows)
-                yield index, SeenAttention.of(part, weights[low : low + rows], _rows(allowed, low, rows), frequency)
+                some = weights[low : low + rows]
+                yield index, SeenAttention.of(part, some, _rows(allowed, low, rows), frequency, answers)
 
 
 def _rows(allowed: Tensor | None, low: int, rows: int) -> Tensor | None:
@@ -184,7 +189,7 @@ def _metrics(layers: Mapping[int, HeadScores]) -> dict[str, float]:
     best = {
         "previous_token": heads["previous_token"].get(0, []),
         "prefix_matching": [value for index, known in heads["prefix_matching"].items() if index for value in known],
-        **{name: [value for known in heads[name].values() for value in known] for name in ("rare_token", "next_token")},
+        **{name: [value for known in heads[name].values() for value in known] for name in _IN_ALL},
     }
     return found | {f"probe/{name}": max(known) for name, known in best.items() if known}
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from swapformer.probes.analysis import (
     Totals,
+    answer_keys,
     attention_shares,
     keys_after_same,
     next_keys,
@@ -27,6 +28,7 @@ from swapformer.task.base import Batch, target_mask
 from swapformer.training.inputs import tokens_of
 
 SCORES = {
+    "answer": "share of attention on tokens that hold the symbol to be answered with, where there are any",
     "distance": "mean distance of what is attended to, over that of uniform attention on the allowed keys",
     "entropy": "entropy of the attention, over that of uniform attention on the allowed keys",
     "first_key": "share of attention on the sequence's first token",
@@ -63,7 +65,9 @@ class SeenAttention(NamedTuple):
     targets: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, batch: Batch, weights: Tensor, allowed: Tensor | None, frequency: Tensor | None) -> SeenAttention:
+    def of(
+        cls, batch: Batch, weights: Tensor, allowed: Tensor | None, frequency: Tensor | None, answers: bool = True
+    ) -> SeenAttention:
         """The observations of a batch.
 
         Args:
@@ -71,6 +75,7 @@ class SeenAttention(NamedTuple):
             weights: [B, H, T, T].
             allowed: keys that queries may attend to, bool [B|1, H|1, T, T]; None for all.
             frequency: how often each symbol occurs in the data, [V]; None where inputs are values.
+            answers: whether each query answers with a symbol like those of the inputs.
         """
         shares, tokens = attention_shares(weights), tokens_of(batch)
         order = tokens.order.expand(batch.inputs.shape[:2])
@@ -85,6 +90,7 @@ class SeenAttention(NamedTuple):
         if frequency is not None:
             targets["prefix_matching"] = keys_after_same(batch.inputs, tokens.document)
             targets["rare_token"] = rarest_keys(frequency[batch.inputs], allowed)
+            targets |= {"answer": answer_keys(batch.inputs, batch.targets)} if answers else {}
         return cls(
             shares,
             allowed,
