@@ -17,7 +17,7 @@ from swapformer.results.files import write_atomic
 from swapformer.results.record import FINISHED, KILLED, Record
 from swapformer.results.store import Store
 from swapformer.study.messages import resume_line
-from swapformer.study.run_study import StudyFailed, StudyResult
+from swapformer.study.run_study import StudyFailed, StudyResult, _arm_names
 
 UNUSED: Any = None
 
@@ -57,6 +57,11 @@ def test_a_command_on_a_full_disk_ends_with_one_line_that_names_the_file(
         guarded(full(errno.ENOSPC), debug=True)
     with pytest.raises(OSError, match="Input/output"):
         guarded(full(errno.EIO))
+
+
+def test_arms_of_a_sweep_have_a_name_each() -> None:
+    assert _arm_names([["x=a"], ["x=b"]]) == ["a", "b"]
+    assert _arm_names([["x=a/b"], ["x=a.b"], ["x=c"]]) == ["a.b 1", "a.b 2", "c"]
 
 
 def test_trials_that_go_on_are_named_by_their_steps(tmp_path: Path, journal: Path) -> None:

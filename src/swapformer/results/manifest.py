@@ -230,8 +230,12 @@ def read_manifest(study: Path) -> Manifest:
 
 
 def _redo(study: Path) -> str:
+    return f"run {_command(study)} to write it again"
+
+
+def _command(study: Path) -> str:
     exercise = f"{study.parent.name}/" if study.parent.parent.name == "studies" else ""
-    return f"run `swapformer study {exercise}{study.name}` to write it again"
+    return f"`swapformer study {exercise}{study.name}`"
 
 
 class NewerManifest(UsageError):
@@ -252,7 +256,7 @@ def _read_raw(study: Path) -> dict[str, Any]:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise NewerManifest(
             f"the study's manifest {path} is of a newer swapformer (schema_version {version}, this one reads "
-            f"{SCHEMA_VERSION}); use that one, or another runs_dir"
+            f"{SCHEMA_VERSION}); use that one, or {_command(study)} with another runs_dir"
         )
     if version != SCHEMA_VERSION:
         raise UsageError(
