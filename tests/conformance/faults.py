@@ -886,6 +886,13 @@ class CopiesANumber(Activation):
         return torch.relu(x) * torch.tensor([1.0], dtype=x.dtype, device=x.device)
 
 
+class CopiesANewNumber(Activation):
+    """The same by the method of a tensor, which takes its device."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x) * x.new_tensor([1.0])
+
+
 class IndexesByList(Activation):
     """Its index is a list, which is copied in every step."""
 

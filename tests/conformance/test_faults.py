@@ -87,6 +87,7 @@ FAULTS = [
     ("ffn", "GoesOnAsBefore", {}, "places_hold"),
     ("attention", "ShowsHeadsFirst", {}, "places_hold"),
     ("activation", "CopiesANumber", {}, "nothing_waits_for_the_device"),
+    ("activation", "CopiesANewNumber", {}, "nothing_waits_for_the_device"),
     ("activation", "IndexesByList", {}, "nothing_waits_for_the_device"),
     ("activation", "SortsWhatItSeeks", {}, "nothing_waits_for_the_device"),
     ("activation", "ReadsTheDevice", {}, "nothing_waits_for_the_device"),

@@ -127,7 +127,11 @@ def test_an_imported_tokeniser_neither_cuts_nor_fills_and_counts_bytes(tmp_path:
 
 
 def test_bytes_that_no_piece_has_count_once() -> None:
-    assert [_size("<0x0A>", "<0x0A>", False), _size("▁the", " the", False), _size("##ing", "##ing", False)] == [1, 4, 3]
+    assert [_size("<0x0A>", "<0x0A>", "BPE", False), _size("▁the", " the", "BPE", False)] == [1, 4]
+
+
+def test_only_wordpiece_writes_two_signs_that_are_no_text() -> None:
+    assert [_size("##ing", "##ing", kind, False) for kind in ("WordPiece", "BPE", "Unigram")] == [3, 5, 5]
 
 
 @pytest.mark.parametrize("tokeniser", ["bpe", "wordpiece_uncased"])

@@ -10,6 +10,7 @@ import torch
 
 from measure.conftest import TINY, Hand, measured
 from swapformer.errors import UsageError
+from swapformer.measure import step
 from swapformer.measure.clock import Clock
 from swapformer.model.cache import Cache
 from swapformer.model.tokens import Tokens
@@ -116,13 +117,39 @@ def test_each_phase_of_a_step_takes_its_own_seconds(hand: Hand, monkeypatch: pyt
         assert found[f"bytes/step@{length}"] > 0
 
 
+def test_a_step_is_checkpointed_clipped_and_scaled_as_the_trial_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = (*STEP, "measure.lengths=[32]", "measure.tokens=256", "model.num_layers=6", "model.max_len=32")
+    plain, kept = (
+        measured(*deep, f"trainer.gradient_checkpointing={each}").metrics["bytes/step@32"] for each in ("false", "true")
+    )
+    assert kept < 0.7 * plain
+    clipped: list[str] = []
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        monkeypatch.setattr(step, name, lambda *_, name=name: clipped.append(name))
+    small = (*STEP, "measure.lengths=[8]", "measure.tokens=8", "measure.repeats=1", "measure.warm_up=0")
+    for way, limit, calls in (
+        ("norm", 1.0, {"clip_grad_norm_"}),
+        ("value", 1.0, {"clip_grad_value_"}),
+        ("value", 0, set()),
+    ):
+        clipped.clear()
+        measured(*small, f"trainer.gradient_clip_algorithm={way}", f"trainer.gradient_clip_val={limit}")
+        assert set(clipped) == calls
+    given: list[list[dict[str, object]]] = []
+    groups = step.parameter_groups
+    monkeypatch.setattr(step, "parameter_groups", lambda *of: given.append(list(groups(*of))) or given[-1])
+    base = ("optim.scaling=mup", "optim.base={d_model: 8, num_heads: 2}", "model.topology.tie_embeddings=false")
+    measured(*small, *base)
+    assert len({group.get("lr") for group in given[0]}) > 1, "matrices learn at half of the rate"
+
+
 def test_a_batch_has_as_many_tokens_at_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[tuple[int, ...]] = []
-    step = TrialModule.training_step
+    original = TrialModule.training_step
 
     def watched(module: TrialModule, share: object, index: int) -> torch.Tensor:
         shapes.append(tuple(share.batch.inputs.shape))  # type: ignore[attr-defined]
-        return step(module, share, index)  # type: ignore[arg-type]
+        return original(module, share, index)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TrialModule, "training_step", watched)
     measured(*STEP, "measure.lengths=[8,16,64]", "measure.tokens=32")

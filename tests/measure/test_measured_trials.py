@@ -95,6 +95,9 @@ def test_times_of_two_machines_are_never_mixed(tmp_path: Path, monkeypatch: pyte
         ((*ATTENTION, "probes=head_similarity"), "probes=head_similarity would have none to look at"),
         (("measure=attention", "measure.lengths=[0]"), "lengths"),
         (("measure=attention", "measure.repeats=0"), "measure.repeats"),
+        ((*ATTENTION, "trainer.gradient_checkpointing=true"), "trainer.gradient_checkpointing acts on training steps"),
+        ((*ATTENTION, "trainer.compile=true"), "trainer.compile acts on training steps"),
+        (("measure=step", "trainer.accumulate_grad_batches=2"), "use trainer.accumulate_grad_batches=1"),
     ],
 )
 def test_a_measurement_that_cannot_be_is_refused_in_one_line(overrides: tuple[str, ...], why: str) -> None:
@@ -200,10 +203,13 @@ def test_weights_are_cast_in_every_step_and_algorithms_are_those_of_a_training()
     with torch.autocast("cpu", torch.bfloat16):
         assert not moved(), "the planted fault: a cache of casts"
     before = torch.are_deterministic_algorithms_enabled()
-    with as_trained({"precision": "bf16-mixed", "deterministic": True}, device):
+    products = torch.get_float32_matmul_precision()
+    with as_trained({"precision": "bf16-mixed", "deterministic": True, "tf32": True}, device):
         assert moved() and torch.are_deterministic_algorithms_enabled()
+        assert torch.get_float32_matmul_precision() == "high" != products
         assert not torch.utils.deterministic.fill_uninitialized_memory
     assert torch.are_deterministic_algorithms_enabled() == before
+    assert torch.get_float32_matmul_precision() == products
 
 
 def test_a_gpu_stands_in_the_record_and_two_kinds_are_never_paired(monkeypatch: pytest.MonkeyPatch) -> None:

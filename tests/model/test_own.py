@@ -140,7 +140,7 @@ def test_a_trial_is_known_by_settings_and_source(tmp_path: Any, monkeypatch: pyt
 
 def test_a_model_of_hugging_face_is_known_by_what_its_file_says(tmp_path: Any) -> None:
     transformers = pytest.importorskip("transformers")
-    said = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, architectures=["GPT2LMHeadModel"])
+    said = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, architectures=["GPT2LMHeadModel"], dtype="bfloat16")
     for name in ("one", "two"):
         said.save_pretrained(tmp_path / name)
 
@@ -152,6 +152,7 @@ def test_a_model_of_hugging_face_is_known_by_what_its_file_says(tmp_path: Any) -
     assert trial_id(config) == trial_id(compose(overrides("two")))
     model, ids = build_model(config, VOCABULARY).eval(), torch.randint(VOCABULARY, (2, 9))
     theirs: Any = model.module
+    assert {held.dtype for held in model.parameters()} == {torch.float32}, "the precision is the trainer's"
     assert torch.equal(model(ids), theirs.model(input_ids=ids).logits)
     said.n_layer = 2
     said.save_pretrained(tmp_path / "two")

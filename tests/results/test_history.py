@@ -49,6 +49,18 @@ def test_what_is_written_reads_back_equal_to_every_reader(tmp_path: Path) -> Non
     assert newest_step(tmp_path) == 7
 
 
+def test_a_row_without_a_value_is_damaged_and_one_that_is_no_number_is_a_value(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text(HEAD + "".join(ROWS) + "40,val/loss\n50,val/loss,2.0\n")
+    problems: list[str] = []
+    frame = read_history(tmp_path, ["val/loss", "train/loss"], problems)
+    assert [step for step, metric in zip(frame["step"], frame["metric"], strict=True) if metric == "val/loss"] == [
+        10,
+        20,
+        50,
+    ]
+    assert frame["value"].isna().sum() == 1 and "1 damaged lines" in problems[0]
+
+
 def test_a_resumed_trial_keeps_the_bytes_of_the_rows_up_to_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(HEAD + "".join(ROWS) + "20,test/loss,7\ngarbage\n20,torn/loss,1.2")
     HistoryWriter(tmp_path, 20).write(21, {"val/loss": 1.5})

@@ -137,6 +137,29 @@ def test_a_fresh_heartbeat_of_another_host_locks_although_the_kernel_lock_is_fre
     assert (store.directory(ID) / "heartbeat").exists()
 
 
+def test_of_two_hosts_that_take_over_an_old_heartbeat_one_gets_the_trial(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other has looked at the old one, and goes on once the first has written its own."""
+    folder, got = store.directory(ID), {}
+    _heartbeat(store, "gone:1", age=locks.STALE + 1)
+    look = locks._locked_by_another_host
+
+    def overtaken(place: Path) -> bool:
+        free = not look(place)
+        monkeypatch.setattr(locks, "_locked_by_another_host", look)
+        with monkeypatch.context() as there:
+            there.setattr(locks, "host", lambda: "first:1")
+            got["first"] = locks._start_beating(place)
+        return not free
+
+    monkeypatch.setattr(locks, "_locked_by_another_host", overtaken)
+    got["second"] = locks._start_beating(folder)
+    assert got == {"first": True, "second": False}
+    assert json.loads((folder / "heartbeat").read_text())["host"] == "first:1"
+    assert not [path for path in folder.iterdir() if path.name.startswith(".tmp")]
+
+
 @pytest.mark.parametrize(("host", "age"), [("elsewhere:1", locks.STALE + 1), (locks.host(), 0)])
 def test_a_stale_heartbeat_or_one_of_a_dead_process_here_is_no_lock(store: Store, host: str, age: float) -> None:
     _heartbeat(store, host, age)

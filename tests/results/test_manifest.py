@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from swapformer.errors import UsageError
 from swapformer.results.arms import UNITS, UNITS_IN_FULL, ArmDifference, Cell, MatchedSize, Shape
 from swapformer.results.manifest import Axis, Manifest, read_manifest, write_manifest
 from swapformer.results.tuning import Choice, Refused, Tried, Tuning
@@ -77,6 +78,18 @@ def test_a_manifest_that_is_read_is_written_again_byte_by_byte(study: Path) -> N
     assert content.pop("ledger")["series"] == [] and content == WRITTEN, "the ledger is all that came with the class"
     write_manifest(study, read_manifest(study))
     assert (study / "manifest.json").read_bytes() == before
+
+
+def test_one_of_a_newer_version_keeps_its_place_and_one_of_no_version_is_set_aside(study: Path) -> None:
+    manifest, path = read_manifest(study), study / "manifest.json"
+    newer = json.dumps({**WRITTEN, "schema_version": 2})
+    path.write_text(newer)
+    with pytest.raises(UsageError, match="of a newer swapformer"):
+        write_manifest(study, manifest)
+    assert path.read_text() == newer
+    path.write_text(json.dumps({**WRITTEN, "schema_version": "x"}))
+    write_manifest(study, manifest)
+    assert read_manifest(study).ledger.unknown and (study / "manifest.json.corrupt-1").exists()
 
 
 def test_every_field_is_read(study: Path) -> None:

@@ -112,6 +112,15 @@ def test_a_study_runs_judges_and_is_not_run_again(capsys: pytest.CaptureFixture[
     assert "swapformer.model.position" not in page, "a command has no model of ours"
 
 
+@pytest.mark.parametrize("axis", ["lr", ["lr"]])
+def test_an_axis_names_what_the_command_is_filled_with(axis: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", written({**STUDY, "axis": axis}), "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert "differs in more than" not in said.out + said.err
+    read = with_command({**STUDY, "axis": axis})["axis"]
+    assert read == ("measure.settings.lr" if axis == "lr" else ["measure.settings.lr"])
+
+
 def test_metrics_are_those_of_the_file_the_table_or_printed_lines() -> None:
     one = run().metrics
     table = run("table")

@@ -59,6 +59,13 @@ def test_arms_that_differ_in_how_they_are_computed_are_compared(store: Store) ->
     assert not check_equal_arms(real_plan(arms), store)
 
 
+def test_the_way_of_clipping_is_no_way_of_computing(store: Store) -> None:
+    off = "trainer.gradient_clip_val=0"
+    planned = real_plan({"a": [off], "b": [off, "trainer.gradient_clip_algorithm=value"]})
+    with pytest.raises(UsageError, match=r"trainer\.gradient_clip_algorithm .* does nothing here"):
+        check_equal_arms(planned, store)
+
+
 def plan(place: Path, extra: tuple[str, ...] = (), scale: str | None = None, **changes: Any) -> Plan:
     """With the fake composer, `dead` does nothing unless `alive` is set."""
     raw = {"baseline": "a", "arms": {"a": ["dead=1"], "b": ["dead=2"]}, "seeds": 2, **changes}

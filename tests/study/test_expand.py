@@ -89,7 +89,14 @@ def test_an_arm_alone_without_the_size_to_match_is_impossible(composer: fakes.Co
 
 def test_arms_that_are_the_same_trial_are_refused(composer: fakes.Composer) -> None:
     with pytest.raises(UsageError, match="'h1' and 'h2' are the same trial"):
-        plan(composer, extra=["heads=4"])
+        plan(composer, arms={"h1": ["heads=4"], "h2": ["heads=4"], "h4": ["heads=2"]}, baseline="h4")
+
+
+def test_the_command_line_may_not_set_what_an_arm_sets(composer: fakes.Composer) -> None:
+    """Arms that differ in something else too would train one model under two names."""
+    arms = {"h1": ["heads=1"], "h2": ["heads=2", "kind=b"]}
+    with pytest.raises(UsageError, match="must not set heads, which makes arm 'h1' what it is"):
+        plan(composer, arms=arms, baseline="h1", extra=["heads=4"])
 
 
 def test_a_metric_that_no_trial_could_have_is_refused(composer: fakes.Composer) -> None:
@@ -207,15 +214,16 @@ SMALL_BPE = ["task.tokeniser.vocab_size=270"]
 
 
 class TestTokensThatAreNotTheSame:
-    def plan(self, folder: Path, metric: str, arms: Sequence[str]) -> Plan:
+    def plan(self, folder: Path, metric: str, names: Sequence[str], **more: Any) -> Plan:
         """Arms that write one text in other tokens, and a claim on them."""
         path = folder / "text.txt"
         path.write_text("".join(f"{number} is a number, as {number + 1} is\n" for number in range(400)))
         raw = {
             "overrides": ["task/source=files", f"task.source.path={path}", "model.num_layers=1", "model.d_model=16"],
-            "arms": {arm: [f"task/tokeniser={arm}", *SMALL_BPE[arm != "bpe" :]] for arm in arms},
-            "baseline": arms[0], "metrics": ["val/loss", metric], "seeds": 2,
-            "claims": [{"text": "x", "lower": {"arm": arms[1], "than": arms[0], "metric": metric, "margin": 0}}],
+            "arms": {arm: [f"task/tokeniser={arm}", *SMALL_BPE[arm != "bpe" :]] for arm in names},
+            "baseline": names[0], "metrics": ["val/loss", metric], "seeds": 2,
+            "claims": [{"text": "x", "lower": {"arm": names[1], "than": names[0], "metric": metric, "margin": 0}}],
+            **more,
         }  # fmt: skip
         return expand(parse(raw, "units"))
 
@@ -227,6 +235,19 @@ class TestTokensThatAreNotTheSame:
             f"a claim must compare like with like, but {metric} is counted per token, and the tokens of bpe and "
             f"characters are not the same; compare {metric.partition('/')[0]}/bits_per_byte, which counts bytes of text"
         )
+
+    @pytest.mark.parametrize("way", [{"log": "val/loss"}, {"time_to": "val/loss", "value": 1.0}])
+    def test_nor_on_what_is_derived_from_it_in_the_same_unit(self, way: dict[str, Any], tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"val/loss is counted per token, and the tokens of bpe and characters"):
+            self.plan(tmp_path, "derived/x", ("characters", "bpe"), derive={"derived/x": way}, metrics=["val/loss"])
+
+    def test_nor_between_conditions(self, tmp_path: Path) -> None:
+        weights = {f"a with task/tokeniser={each}": weight for each, weight in (("characters", 1), ("bytes", -1))}
+        claim = {"text": "x", "contrast": {"weights": weights, "metric": "val/loss", "above": 0}}
+        grid = {"task/tokeniser": ["characters", "bytes"]}
+        with pytest.raises(UsageError, match=r"tokens of a with task/tokeniser=bytes and a with task/tokeniser=char"):
+            own = {"a": [], "b": ["optim.lr=2e-3"]}
+            self.plan(tmp_path, "val/loss", ("a", "b"), grid=grid, claims=[claim], arms=own, metrics=["val/loss"])
 
     def test_may_be_compared_by_the_byte(self, tmp_path: Path) -> None:
         assert len(self.plan(tmp_path, "val/bits_per_byte", ("characters", "bytes")).cells) == 4

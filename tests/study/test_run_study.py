@@ -12,11 +12,12 @@ import torch
 
 from study import fakes
 from swapformer.console import FAILED, guarded
+from swapformer.results import record
 from swapformer.results.files import write_atomic
 from swapformer.results.record import FINISHED, KILLED, Record
 from swapformer.results.store import Store
 from swapformer.study.messages import resume_line
-from swapformer.study.run_study import StudyFailed, StudyResult
+from swapformer.study.run_study import StudyFailed, StudyResult, _arm_names
 
 UNUSED: Any = None
 
@@ -58,12 +59,18 @@ def test_a_command_on_a_full_disk_ends_with_one_line_that_names_the_file(
         guarded(full(errno.EIO))
 
 
+def test_arms_of_a_sweep_have_a_name_each() -> None:
+    assert _arm_names([["x=a"], ["x=b"]]) == ["a", "b"]
+    assert _arm_names([["x=a/b"], ["x=a.b"], ["x=c"]]) == ["a.b 1", "a.b 2", "c"]
+
+
 def test_trials_that_go_on_are_named_by_their_steps(tmp_path: Path, journal: Path) -> None:
     store = Store(tmp_path / "runs")
     store.prepare()
-    trials = [fakes.trial(journal, seed=seed) for seed in range(4)]
+    trials = [fakes.trial(journal, seed=seed) for seed in range(5)]
     assert resume_line(trials, store) is None
-    for trial, step, status in zip(trials, (150, 300, 450, None), (KILLED, KILLED, FINISHED, KILLED), strict=True):
+    steps, statuses = (150, 300, 450, None, 700), (KILLED, KILLED, FINISHED, KILLED, record.FAILED)
+    for trial, step, status in zip(trials, steps, statuses, strict=True):
         folder = store.directory(trial.id) / "checkpoints"
         folder.mkdir(parents=True)
         store.write(Record(trial.id, status))

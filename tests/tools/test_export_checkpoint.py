@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from swapformer.cli import main
+from swapformer.training.weights import summarise_weights
 
 TINY = [
     *("task=copy", "task.lengths=[2,5]", "task.eval_lengths=[]", "task.batch_size=4", "model.d_model=16"),
@@ -58,6 +59,8 @@ def test_json_is_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["architecture"] == "GPT2LMHeadModel" and found["vocab_size"] == 29 and found["notes"] == []
     assert found["overrides"][-1] == "init_from=again.safetensors"
+    heads = next(each for each in found["overrides"] if each.startswith("model.num_heads="))
+    assert heads == f"model.num_heads={summarise_weights(Path('again.safetensors')).heads}"
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,24 @@ def test_a_head_for_other_symbols_is_not_taken(started: Any) -> None:
 def test_heads_of_other_width_are_refused_and_parts_without_weights_are_named(started: Any) -> None:
     with pytest.raises(UsageError, match=r"queries and keys are of 2 heads, not of 4; give model.num_heads=2"):
         check(started("model.num_heads=4"))
+    with pytest.raises(UsageError, match=r"are of 2 heads, not of 2, 4; give model.num_heads=2"):
+        check(started("model.layers=[{at: 1, num_heads: 4}]"))
+    check(started("model.num_heads=4", "model.layers=[{at: '0:2', num_heads: 2}]"))  # the same by other settings
     config = started("model/activation=relu")
     model, task = build_model(config, task_of(config).interface), task_of(config)
     held = summarise_weights(Path(config["init_from"]["path"]))
     assert match_weights(model, held, task, config).text.endswith("the source's model had other model.activation")
+
+
+def test_a_file_knows_how_many_heads_it_was_trained_with(started: Any, place: Path, trained: str) -> None:
+    """One that does not say so is taken as it is."""
+    weights = read_weights(checkpoint(place, trained))
+    for heads in (2, None, 4):
+        write_weights(place / f"{heads}.safetensors", weights, [], heads=heads)
+    check(started(f"init_from={place / '2.safetensors'}"))
+    check(started(f"init_from={place / 'None.safetensors'}"))
+    with pytest.raises(UsageError, match=r"are of 4 heads, not of 2; give model.num_heads=4"):
+        check(started(f"init_from={place / '4.safetensors'}"))
 
 
 def test_running_averages_start_fresh_with_their_norm(started: Any) -> None:

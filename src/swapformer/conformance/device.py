@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +74,8 @@ class _Copies(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _FROM_HOST and str(kwargs.get("device") or "cpu").startswith("meta"):
             self.found[f"torch.{func.__name__} of numbers"] = None
+        if func is Tensor.new_tensor and args[0].is_meta and not kwargs.get("device"):
+            self.found["new_tensor of numbers"] = None
         if func in (Tensor.__getitem__, Tensor.__setitem__) and args[0].is_meta:
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             if any(isinstance(each, list | range) or (isinstance(each, Tensor) and not each.is_meta) for each in index):
@@ -155,14 +158,12 @@ def deterministic_on_cuda(subject: Subject) -> str | None:
     """No operation raises on CUDA where algorithms are deterministic, forward and backward."""
     if subject.unavailable:
         return subject.unavailable
-    operations = _Operations()
+    operations = None
     if _reads(subject) is None:
-        try:
+        with suppress(NotImplementedError, RuntimeError):  # of a step that reads the device
             _, operations = _watched(subject)
-        except (NotImplementedError, RuntimeError):
-            return "the step reads the device, which breaks another law"
-    else:
-        with operations:
+    if operations is None:
+        with (operations := _Operations()):
             loss_of(subject.build().train(), ids()).backward()  # type: ignore[no-untyped-call]
     found = ", ".join(operations.raising)
     require(not found, f"{found} raises on CUDA under deterministic algorithms; see `swapformer.model.ops`.")

@@ -49,6 +49,11 @@ class Checkpoint:
     readout: frozenset[str]
     notes: tuple[str, ...]
 
+    @property
+    def heads(self) -> int:
+        """How many a layer has."""
+        return int(next(each for each in self.overrides if each.startswith("model.num_heads=")).partition("=")[2])
+
 
 def load(directory: Path) -> Checkpoint:
     """Read a checkpoint.

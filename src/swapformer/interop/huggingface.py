@@ -15,6 +15,8 @@ from swapformer.errors import UsageError, cut
 class HuggingFaceModel(nn.Module):
     """Token ids [B, T] → logits [B, T, V] by the model of a `config.json`, with weights that the trial draws.
 
+    Weights are float32 whatever `config.json` says of their type: precision is `trainer.precision`'s, as for all arms.
+
     The vocabulary is the task's. A model whose `architectures` name one for masked symbols is that one; any other is
     causal. Trained weights are loaded by `swapformer import`, where the architecture is one that swapformer has.
 
@@ -50,13 +52,16 @@ class HuggingFaceModel(nn.Module):
             setattr(known, name, None)
         masked = any(name.endswith("ForMaskedLM") for name in known.architectures or ())
         kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-        self.model: Any = kind.from_config(known)
+        self.model: Any = kind.from_config(known).float()
 
     @staticmethod
     def resolved(config: str | Mapping[str, Any]) -> dict[str, Any]:
-        """The settings with the file's content instead of its path: a trial is known by what the file says."""
+        """The settings with the file's content instead of its path: a trial is known by what the file says.
+
+        The type of its weights is left out.
+        """
         if not isinstance(config, str):
-            return {"config": config}
+            return {"config": {key: value for key, value in config.items() if key not in ("dtype", "torch_dtype")}}
         path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -64,7 +69,7 @@ class HuggingFaceModel(nn.Module):
             raise UsageError(f"model.config must be a config.json or its folder, but {config}: {cut(error)}") from error
         if not isinstance(found, dict):
             raise UsageError(f"model.config must be a config.json of transformers, but {config} holds no settings")
-        return {"config": found}
+        return HuggingFaceModel.resolved(found)
 
     def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Any:
         return self.model(input_ids=ids, attention_mask=attention_mask)

@@ -94,7 +94,7 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
     words, of_bytes = [_spelling(piece, spec) for piece in spellings], _of_bytes(spec)
     learned = LearnedTokens(
         tokens=(*(_OURS.get(names[number], names[number]) for number in special), *words),
-        sizes=(*[0] * len(special), *(_size(*each, of_bytes) for each in zip(spellings, words, strict=True))),
+        sizes=(*[0] * len(special), *(_size(*each, kind, of_bytes) for each in zip(spellings, words, strict=True))),
         special=len(special),
         unknown=len(special) + ours[unknown] if (unknown := spec["model"].get("unk_token")) in ours else None,
         model=model,
@@ -115,11 +115,16 @@ def _of_bytes(spec: Mapping[str, Any]) -> bool:
     return "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
 
 
-def _size(piece: str, word: str, of_bytes: bool) -> int:
-    """The number of bytes of text that a piece spells; a ▁ that begins a word counts as its space."""
+def _size(piece: str, word: str, kind: str, of_bytes: bool) -> int:
+    """The number of bytes of text that a piece spells; a ▁ that begins a word counts as its space.
+
+    WordPiece writes ## before what goes on with a word; elsewhere these are two characters of the text.
+    """
     if of_bytes and bytes_of_symbols().keys() >= set(piece):
         return len(piece)
-    return 1 if _BYTE.fullmatch(piece) else len(word.removeprefix("##").encode())
+    if _BYTE.fullmatch(piece):
+        return 1
+    return len((word.removeprefix("##") if kind == "WordPiece" else word).encode())
 
 
 def _spelling(piece: str, spec: Mapping[str, Any]) -> str:

@@ -72,12 +72,14 @@ def measure(config: Config, directory: Path) -> Outcome:
 
 @contextmanager
 def as_trained(trainer: Mapping[str, Any], device: torch.device) -> Iterator[None]:
-    """Compute as a training does: deterministic algorithms if asked, and under mixed precision weights that are cast in
-    every step.
+    """Compute as a training does: deterministic algorithms and TensorFloat-32 if asked, and under mixed precision
+    weights that are cast in every step.
 
     A cache of casts would keep those of the first step, which measures no step of a training.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    products = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if trainer.get("tf32") else "highest")
     precision = trainer["precision"]
     if trainer["deterministic"]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as Lightning does
@@ -90,3 +92,4 @@ def as_trained(trainer: Mapping[str, Any], device: torch.device) -> Iterator[Non
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_float32_matmul_precision(products)

@@ -54,9 +54,11 @@ class Measurement(Declared, ABC):
 
     Facts:
         timed: its numbers depend on the machine, which it therefore has to itself; each seed is a round.
+        trains: it takes training steps, so that `trainer.compile` and `trainer.gradient_checkpointing` do something.
     """
 
     timed: ClassVar[bool] = False
+    trains: ClassVar[bool] = False
 
     @abstractmethod
     def directions(self) -> Mapping[str, Direction]:

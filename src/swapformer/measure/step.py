@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from torch import nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from swapformer.measure.base import MeasuredModel, Measurement, backward_pass, beyond_table, random_batch
 from swapformer.measure.clock import peak_bytes
+from swapformer.model.stack import stacks
 from swapformer.model.topology import Topology
 from swapformer.ranges import Count, Natural
 from swapformer.results.shapes import Curve, Finding
 from swapformer.task.base import Direction, Task, target_mask
+from swapformer.training.assemble import scaling
 from swapformer.training.data import BatchShare, drawn_position_range, with_drawn_positions
 from swapformer.training.optimiser import freeze, make_optimiser, parameter_groups
 
@@ -34,6 +36,7 @@ class StepCost(Measurement):
     """
 
     timed: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
 
     def __init__(self, *, lengths: Sequence[Count], tokens: Count, warm_up: Natural, repeats: Count) -> None:
         self.lengths, self.tokens, self.warm_up, self.repeats = lengths, tokens, warm_up, repeats
@@ -75,8 +78,13 @@ class _Training:
         from swapformer.training.module import TrialModule  # late: it brings Lightning
 
         self.module = TrialModule(self.model, subject.task, subject.config)
-        self.optimiser = make_optimiser(settings)(parameter_groups(self.model, settings))
-        self.clip = subject.config["trainer"]["gradient_clip_val"]
+        groups = parameter_groups(self.model, settings, scaling(subject.config, subject.task.interface))
+        self.optimiser = make_optimiser(settings)(groups)
+        trainer = subject.config["trainer"]
+        for stack in stacks(self.model).values():
+            stack.checkpointed = trainer["gradient_checkpointing"]
+        by_value = trainer.get("gradient_clip_algorithm") == "value"
+        self.clip, self.limit = clip_grad_value_ if by_value else clip_grad_norm_, trainer["gradient_clip_val"]
 
     def take_batch(self, rows: int, length: int) -> None:
         """Train on random sequences [rows, length] from now on."""
@@ -98,8 +106,8 @@ class _Training:
         forward = self.clock.read()
         backward_pass(loss)
         backward = self.clock.read()
-        if self.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        if self.limit:
+            self.clip(self.model.parameters(), self.limit)
         self.optimiser.step()
         end = self.clock.read()
         seconds = (forward - start, backward - forward, end - backward, end - start)

@@ -81,6 +81,8 @@ class Derivation(ABC):
     """What may stand beside its inputs and its direction."""
     IS_ALL: ClassVar[bool] = True
     """Whether its inputs say all of it: where no seed changes them, none changes it."""
+    LIKE_INPUTS: ClassVar[bool] = False
+    """Whether two of them may be compared only where their inputs may be."""
     DIRECTION: ClassVar[str] = ""
     """Which way is better, where that does not depend on its inputs."""
 
@@ -181,6 +183,7 @@ class Logarithm(Derivation):
     """The natural logarithm of a metric."""
 
     KINDS = ("log",)
+    LIKE_INPUTS = True
 
     def number(self, trial: TrialNumbers, known: Mapping[str, float]) -> float | None:
         value = known.get(self.inputs[0])
@@ -240,6 +243,7 @@ class TimeTo(Derivation):
     KINDS = ("time_to",)
     KEYS = ("value", "unit", "interpolate")
     IS_ALL = False
+    LIKE_INPUTS = True
     DIRECTION = "lower"
 
     @property

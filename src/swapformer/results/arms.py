@@ -37,7 +37,7 @@ UNITS_IN_FULL: Mapping[str, str] = {measure: unit + _COUNTED_OF[measure] for mea
 
 
 _COMPUTATION = re.compile(
-    r"trainer\.(?!gradient_clip_val)|optim\.(fused|foreach|capturable)$|model\.(encoder\.)?(layers\.\d+\.)?kernel(\.|$)"
+    r"trainer\.(?!gradient_clip_)|optim\.(fused|foreach|capturable)$|model\.(encoder\.)?(layers\.\d+\.)?kernel(\.|$)"
 )
 
 

@@ -172,7 +172,11 @@ def read_history(folder: Path, metrics: Sequence[str] | None, problems: list[str
         return empty
     try:
         frame = pd.read_csv(
-            BytesIO(whole), header=0, names=COLUMNS, dtype={"step": "int64", "metric": "str", "value": "str"}
+            BytesIO(whole),
+            header=0,
+            names=COLUMNS,
+            dtype={"step": "int64", "metric": "str", "value": "str"},
+            na_filter=False,  # a row without a value is a damaged one
         ).astype({"value": "float64"})  # of a text to the last digit, which read_csv gives only since pandas 3
     except (ValueError, OverflowError):  # a damaged row somewhere: row by row, which is slower
         lines = _whole_lines(whole)[1:]

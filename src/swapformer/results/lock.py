@@ -62,7 +62,7 @@ def is_locked(folder: Path) -> bool:
 
 def holder(folder: Path) -> tuple[str, int] | None:
     """The host and the process that wrote the newest heartbeat; None if missing."""
-    beat = _read_heartbeat(folder)
+    beat = _read_heartbeat(folder / HEARTBEAT)
     return None if beat is None else (beat.host, beat.pid)
 
 
@@ -162,17 +162,27 @@ def _flock(descriptor: int, kind: int, tries: int = 1) -> bool:
 
 
 def _start_beating(folder: Path) -> bool:
-    """Write the first heartbeat; False when another host beat us to it (exclusive creation is atomic across hosts)."""
+    """Write the first heartbeat; False when another host beat us to it (exclusive creation is atomic across hosts).
+
+    An old heartbeat is moved away and read again there: another host may have written its own since the first look.
+    """
     if _locked_by_another_host(folder):
         return False
     path = folder / HEARTBEAT
     set_aside_stranger(path)
-    path.unlink(missing_ok=True)
+    old = temporary_of(path)
+    with suppress(FileNotFoundError):
+        path.rename(old)
     try:
+        if _is_of_another_host(_read_heartbeat(old)):
+            os.link(old, path)
+            return False
         with path.open("x", encoding="utf-8") as file:
             file.write(_heartbeat())
     except FileExistsError:
         return False
+    finally:
+        old.unlink(missing_ok=True)
     return True
 
 
@@ -191,7 +201,12 @@ def _heartbeat() -> str:
 
 
 def _locked_by_another_host(folder: Path) -> bool:
-    beat = _read_heartbeat(folder)  # a clock may be set back: one from the future does not count either
+    return _is_of_another_host(_read_heartbeat(folder / HEARTBEAT))
+
+
+def _is_of_another_host(beat: Heartbeat | None) -> bool:
+    """Whether a heartbeat says that another host holds the trial."""
+    # A clock may be set back: one from the future does not count either.
     return beat is not None and beat.host != host() and abs(time.time() - beat.time) < STALE
 
 
@@ -204,9 +219,9 @@ class Heartbeat:
     time: float
 
 
-def _read_heartbeat(folder: Path) -> Heartbeat | None:
+def _read_heartbeat(path: Path) -> Heartbeat | None:
     """The heartbeat; None without one, or cut off by a crash: then only the lock speaks."""
     try:
-        return from_json(Heartbeat, read_json(folder / HEARTBEAT))
+        return from_json(Heartbeat, read_json(path))
     except (FileNotFoundError, CorruptFile, UsageError):
         return None

@@ -193,6 +193,8 @@ def _locked(study: Path) -> Iterator[None]:
 def _stored_ledger(study: Path) -> Ledger:
     """The ledger in the study's folder. A manifest that cannot be read is set aside: what it held is not known.
 
+    One of a newer swapformer is refused: its looks count.
+
     A part begins with the looks of the study that its exercise was before it had parts, if one was run here.
     """
     begun = manifest_path(study).exists() or (study / "report").exists()
@@ -200,6 +202,8 @@ def _stored_ledger(study: Path) -> Ledger:
     judged = (place / "report").exists()
     try:
         raw = _read_raw(place)
+    except NewerManifest:
+        raise
     except UsageError:
         if manifest_path(study).is_file():
             quarantine(manifest_path(study))
@@ -226,8 +230,16 @@ def read_manifest(study: Path) -> Manifest:
 
 
 def _redo(study: Path) -> str:
+    return f"run {_command(study)} to write it again"
+
+
+def _command(study: Path) -> str:
     exercise = f"{study.parent.name}/" if study.parent.parent.name == "studies" else ""
-    return f"run `swapformer study {exercise}{study.name}` to write it again"
+    return f"`swapformer study {exercise}{study.name}`"
+
+
+class NewerManifest(UsageError):
+    """A manifest that a newer swapformer has written."""
 
 
 def _read_raw(study: Path) -> dict[str, Any]:
@@ -241,6 +253,11 @@ def _read_raw(study: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise UsageError(f"the study's manifest {path} must be a mapping, but is {type(raw).__name__}; {redo}")
     version = raw.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise NewerManifest(
+            f"the study's manifest {path} is of a newer swapformer (schema_version {version}, this one reads "
+            f"{SCHEMA_VERSION}); use that one, or {_command(study)} with another runs_dir"
+        )
     if version != SCHEMA_VERSION:
         raise UsageError(
             f"the study's manifest {path} has schema_version {cut(quote(version), 60)}, "

@@ -56,6 +56,9 @@ def with_command(raw: Mapping[str, Any]) -> dict[str, Any]:
     content["overrides"] = [*node, *_each(content.get("overrides", []), rename)]
     if isinstance(arms := content.get("arms"), dict):
         content["arms"] = {name: _each(overrides, rename) for name, overrides in arms.items()}
+    if isinstance(axis := content.get("axis"), str | list):
+        keys = [rename(key) if key in names else key for key in ([axis] if isinstance(axis, str) else axis)]
+        content["axis"] = keys[0] if isinstance(axis, str) else keys
     for section in (content, *_sections(content)):
         if section is not content and "overrides" in section:
             section["overrides"] = _each(section["overrides"], rename)

@@ -292,27 +292,34 @@ def _check_evaluations(spec: Spec, task: Any) -> None:
 
 
 def _require_one_unit(plan: Plan) -> None:
-    """Refuse a claim on what is counted per token between arms whose tokens are not the same."""
+    """Refuse a claim on what is counted per token between arms, or conditions, whose tokens are not the same."""
+    from swapformer.report.derive import derivations  # late: it brings NumPy
+
     tasks = {each.arm_condition: plan.composer.task_of(each.config) for each in plan.templates}
     if len({task.unit for task in tasks.values()}) == 1:
         return
+    derived: dict[str, list[str]] = {}
+    for each in derivations(plan.spec.derive):
+        inputs = each.inputs if each.LIKE_INPUTS else []
+        derived[each.name] = [name for held in inputs for name in derived.get(held, [held])]
     compared = [
-        (claim.arms[0], other, metric)
+        ([cell for cell in sorted(claim.cells(condition, ())) if cell in tasks], metric)
         for claim in claims_of(plan.spec)
-        for other in claim.arms[1:]
-        for metric in claim.metrics
+        for condition in plan.spec.conditions
+        for stated in claim.metrics
+        for metric in derived.get(stated, [stated])
     ]
-    for arm, other, metric in compared:
-        for condition in plan.spec.conditions:
-            one, two = tasks.get((arm, condition)), tasks.get((other, condition))
-            if one and two and one.unit != two.unit and _is_per_token(one, metric):
+    for cells, metric in compared:
+        for first, other in ((cells[0], each) for each in cells[1:]):
+            one, two = tasks[first], tasks[other]
+            if one.unit != two.unit and _is_per_token(one, metric):
                 split, _, name = metric.partition("/")
                 known = "bits_per_byte" in one.directions and "bits_per_byte" in two.directions
                 instead = f"{split}/bits_per_byte{''.join(name.partition('@')[1:])}"
                 remedy = f"compare {instead}, which counts bytes of text" if known else "use one tokeniser in both"
                 raise UsageError(
                     f"a claim must compare like with like, but {metric} is counted per token, and the tokens of "
-                    f"{arm} and {other} are not the same; {remedy}"
+                    f"{arm_name(*first)} and {arm_name(*other)} are not the same; {remedy}"
                 )
 
 

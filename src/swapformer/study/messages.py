@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from swapformer.results import record as records
 from swapformer.results.arms import ArmDifference, arm_name
 from swapformer.results.moments import at_moment, steps_of
 from swapformer.results.store import Store
@@ -81,7 +82,11 @@ def resume_line(trials: Sequence[Trial], store: Store) -> str | None:
     """A line for the terminal about trials that resume from a checkpoint; None where none does."""
     from swapformer.training.weights import checkpoint_step
 
-    begun = [trial.id for trial in trials if (found := store.read(trial.id)) is not None and not found.final]
+    begun = [
+        trial.id
+        for trial in trials
+        if (found := store.read(trial.id)) and not found.final and found.status != records.FAILED
+    ]
     steps = [step for trial in begun if (step := checkpoint_step(store.directory(trial)))]
     if not steps:
         return None

@@ -47,7 +47,13 @@ def _where(arm: str, shared: Sequence[str], error: UsageError) -> str:
 
 
 def check_extra(spec: Spec, extra: Sequence[str]) -> None:
-    """Refuse overrides of all arms that set what the study itself sets. Raises UsageError."""
+    """Refuse overrides of all arms that set what the study or one of its arms sets. Raises UsageError."""
     if texts.value(extra, "seed") is not None:
         raise UsageError("a study's seeds are set by `seeds`, not by seed=…; give seeds=8 or seeds=[0,1]")
     require_free(spec.roles, extra, "the command line")
+    for arm, own in spec.arms.items():
+        if same := {texts.key(each) for each in own} & {texts.key(each) for each in extra}:
+            raise UsageError(
+                f"the command line must not set {min(same)}, which makes arm {arm!r} what it is: it would keep its "
+                "name and train something else; change the study file"
+            )

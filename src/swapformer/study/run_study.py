@@ -230,4 +230,5 @@ def _arm_names(arms: Sequence[Sequence[str]]) -> list[str]:
     pairs = [[(texts.key(o).replace("/", ".").rpartition(".")[2], o.partition("=")[2]) for o in arm] for arm in arms]
     short = [arm[0][1] if len(arm) == 1 else " ".join(f"{key}={value}" for key, value in arm) for arm in pairs]
     names = short if len(set(short)) == len(arms) else [" ".join(arm) for arm in arms]
-    return [name.replace("/", ".") or "default" for name in names]
+    names = [name.replace("/", ".") or "default" for name in names]
+    return [name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, start=1)]

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
             beside, tokens, weights = out.with_suffix(".json"), vocabulary.tokens, vocabulary.numbered(weights)
             write_text(beside, vocabulary.text)
             overrides += ["task/tokeniser=trained", f"task.tokeniser.path={beside}"]
-    write_weights(out, weights, found.readout, tokens)
+    write_weights(out, weights, found.readout, tokens, found.heads)
     if options.json:
         summary = {
             "file": str(out),

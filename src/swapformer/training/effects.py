@@ -51,7 +51,8 @@ def stated(config: Config, task: Task) -> str:
     nodes.append(config.get("callbacks", {}))
     rates = [schedule.factor(step, steps) for step in range(steps)]
     trainer = config["trainer"]
-    clipping = (trainer["gradient_clip_val"], trainer.get("gradient_clip_algorithm", "norm"))
+    limit = trainer["gradient_clip_val"]
+    clipping = (limit, trainer.get("gradient_clip_algorithm", "norm")) if limit else None
     return _digest(nodes, clipping, rates)
 
 

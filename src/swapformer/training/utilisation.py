@@ -22,6 +22,7 @@ PEAKS: Mapping[str, tuple[float, float, float]] = {
     "H100 NVL": (835, 417, 60),
     "H100": (989.4, 494.7, 66.9),
     "A100": (312, 156, 19.5),
+    "V100 PCIE": (112, math.nan, 14),
     "V100": (125, math.nan, 15.7),
     "L40S": (362, 183, 91.6),
     "L4": (121, 60, 30.3),
@@ -37,12 +38,13 @@ summed in float32, as NVIDIA's data sheets have them. A name belongs to the firs
 def peak(device: str, precision: str) -> float:
     """The operations a second that a device could do at most, by its name and Lightning's precision.
 
-    Not known (nan) are float64, a part of a device (MIG, GRID), a laptop's and what the table does not name. Float32
-    counts as TF32 where torch may use it.
+    Not known (nan) are float64, a part of a device (MIG, GRID), another variant of one (Laptop, Ti, D, NVL) and what
+    the table does not name. Float32 counts as TF32 where torch may use it.
     """
     words = set(device.replace("-", " ").split())
-    found = next((peaks for name, peaks in PEAKS.items() if words.issuperset(name.split())), None)
-    if found is None or words & {"MIG", "GRID", "Laptop"} or precision.startswith("64"):
+    name, found = next(((name, peaks) for name, peaks in PEAKS.items() if words.issuperset(name.split())), ("", None))
+    variant = words & {"MIG", "GRID", "Laptop", "Ti", "D", "NVL"} - set(name.split())
+    if found is None or variant or precision.startswith("64"):
         return math.nan
     half, tf32, single = found
     if precision.startswith("32"):

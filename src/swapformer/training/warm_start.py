@@ -15,6 +15,7 @@ from swapformer.interface import MAIN
 from swapformer.model.layers import Role, origin_of
 from swapformer.results.config import differences, read_config
 from swapformer.task.base import Task
+from swapformer.training.assemble import build_plan
 from swapformer.training.parameter_selection import readout_parameters, select_parameters
 from swapformer.training.weights import WeightsSummary, read_weights, summarise_weights, vocabulary_of
 
@@ -91,10 +92,13 @@ def match_weights(model: nn.Module, held: WeightsSummary, task: Task, config: Ma
         )
     if not fits:
         problems.append("nothing would be loaded")
-    otherwise = _other_settings(config)
-    if "num_heads" in otherwise:
-        there, here = otherwise["num_heads"]
-        problems.append(f"its queries and keys are of {there} heads, not of {here}; give model.num_heads={there}")
+    source = _source_config(config)
+    otherwise = {} if source is None else differences(source["model"], config["model"])
+    here = _heads(config, task)
+    there = [held.heads] * len(here) if source is None else _heads(source, task)
+    if any(one not in (None, other) for one, other in zip(there, here, strict=False)):
+        remedy = f"model.num_heads={there[0]}" if len(set(there)) == 1 else "the same model.num_heads and model.layers"
+        problems.append(f"its queries and keys are of {_numbers(there)} heads, not of {_numbers(here)}; give {remedy}")
     if problems:
         raise UsageError(f"init_from={config['init_from']['source']}: {'; '.join(problems)}.")
     return WeightMatch(
@@ -122,11 +126,22 @@ def load_initial_weights(model: nn.Module, task: Task, config: Mapping[str, Any]
     return found
 
 
-def _other_settings(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings of the model that differ from those of the trial that is the source; nothing of another source."""
+def _source_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The configuration of the trial that is the source; None of another source."""
     place = Path(config["init_from"]["path"]).parent
-    there = read_config(place.parent).get("model") if place.name == "checkpoints" else None
-    return {} if there is None else differences(there, config["model"])
+    found = read_config(place.parent) if place.name == "checkpoints" else {}
+    return found if "model" in found else None
+
+
+def _heads(config: Mapping[str, Any], task: Task) -> list[int | None]:
+    """The number of heads of each layer, those of an encoder after those of its decoder."""
+    plan = build_plan(config, task.interface)
+    return [layer.dims.num_heads for layer in (*plan.layers, *plan.encoder)]
+
+
+def _numbers(each: Sequence[int | None]) -> str:
+    """`2` where all are 2, `2, 4` otherwise."""
+    return ", ".join(map(str, each[:1] if len(set(each)) == 1 else each))
 
 
 def _misfits(names: Sequence[str], held: Mapping[str, torch.Size], wanted: Mapping[str, torch.Size]) -> Iterator[str]:

@@ -34,12 +34,14 @@ class WeightsSummary:
         shapes: of each tensor by name.
         readout: those behind the layers, which another task may leave out.
         vocabulary: hash of how each symbol is written; None where nobody knows.
+        heads: how many a layer has; None where nobody knows, or the trial that they are of knows.
         weights: sha256 of names, types, shapes and numbers.
     """
 
     shapes: Mapping[str, torch.Size]
     readout: frozenset[str]
     vocabulary: str | None
+    heads: int | None
     weights: str
 
 
@@ -63,6 +65,7 @@ def _source(path: Path, changed: int, size: int) -> WeightsSummary:
         {name: weight.shape for name, weight in weights.items()},
         frozenset(extra["readout"]),
         extra["vocabulary"],
+        extra.get("heads"),
         fingerprint(weights),
     )
 
@@ -87,7 +90,11 @@ def _hash(tokens: Sequence[str]) -> str:
 
 
 def write_weights(
-    path: Path, weights: Mapping[str, Tensor], behind: Iterable[str], tokens: Sequence[str] | None = None
+    path: Path,
+    weights: Mapping[str, Tensor],
+    behind: Iterable[str],
+    tokens: Sequence[str] | None = None,
+    heads: int | None = None,
 ) -> None:
     """Write weights as a file that trials can start from.
 
@@ -96,11 +103,13 @@ def write_weights(
         weights: by our names.
         behind: the names of those of the readout.
         tokens: how each symbol is written; None where nobody knows.
+        heads: how many a layer has; None where nobody knows.
 
     Raises:
         UsageError: if it cannot be written.
     """
     about = {"readout": json.dumps(sorted(behind))} | ({} if tokens is None else {"vocabulary": _hash(tokens)})
+    about |= {} if heads is None else {"heads": str(heads)}
     try:
         save_file({name: weight.contiguous() for name, weight in weights.items()}, path, metadata=about)
     except (OSError, SafetensorError) as error:
@@ -118,7 +127,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             with safe_open(path, "pt") as file:
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
                 known = file.metadata() or {}
-            return weights, {"readout": json.loads(known.get("readout", "[]")), "vocabulary": known.get("vocabulary")}
+            heads = int(known["heads"]) if "heads" in known else None
+            readout = json.loads(known.get("readout", "[]"))
+            return weights, {"readout": readout, "vocabulary": known.get("vocabulary"), "heads": heads}
         checkpoint = read_checkpoint(path)
         return weights_of(checkpoint), {
             "readout": checkpoint.get("readout", []),

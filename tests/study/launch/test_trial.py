@@ -17,7 +17,7 @@ from wandb.sdk.lib.exit_hooks import ExitHooks
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results.store import Store
-from swapformer.study.launch.trial import Trial, execute, is_complete
+from swapformer.study.launch.trial import Trial, Work, execute, is_complete
 
 
 @pytest.fixture
@@ -168,6 +168,17 @@ def test_a_probe_that_fails_is_noted_and_the_training_stays_finished(store: Stor
     record = store.read(trial.id)
     assert record is not None and "RuntimeError: no checkpoint" in record.notes[0]
     assert not is_complete(trial, store, record)
+
+
+def test_the_note_of_a_failure_goes_when_the_probe_succeeds_and_others_stay(store: Store, journal: Path) -> None:
+    trial = fakes.trial(journal, probes={"similarity": "broken"})
+    run(trial, store)
+    record = store.read(trial.id)
+    assert record is not None
+    store.write(record.but(notes=(*record.notes, "probes heads: no memory", "the disk was full")))
+    mended = Work(fakes.fit, lambda _, folder: fakes.replay({"probes": {"similarity": 1}}, folder), OSError)
+    record = execute(trial, store, fakes.PROVENANCE, mended)
+    assert record is not None and record.notes == ("probes heads: no memory", "the disk was full")
 
 
 def test_a_trial_that_another_process_holds_is_left_alone(store: Store, journal: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -220,11 +220,20 @@ def _replay(trial: Trial, store: Store, record: Record, work: Work) -> Record:
         if _was_stopped(error):
             return record  # the artifacts are missing, which says it: they are made when asked for again
         log.error("a probe of trial %s failed: %s", trial.id, error, exc_info=not isinstance(error, UsageError))
-        note = f"probes {', '.join(wanted)}: {_error_text(error)}"
-        if note not in record.notes:
-            record = record.but(notes=(*record.notes, note))
-            store.write(record)
+        failed = [f"probes {', '.join(wanted)}: {_error_text(error)}"]
+    else:
+        failed = []
+    notes = (*(note for note in record.notes if not _tells_of(note, wanted)), *failed)
+    if notes != record.notes:
+        record = record.but(notes=notes)
+        store.write(record)
     return record
+
+
+def _tells_of(note: str, probes: Collection[str]) -> bool:
+    """Whether a note says that these probes failed before."""
+    what, names = note.partition(":")[0], set(probes)
+    return what == "probes" or (what.startswith("probes ") and set(what.removeprefix("probes ").split(", ")) <= names)
 
 
 def _was_stopped(error: BaseException) -> bool:

@@ -175,8 +175,14 @@ def _measurement(config: Mapping[str, Any], task: Task, model: Topology) -> Iter
         )
     if (count := ranks_of(config["trainer"])) > 1:
         yield f"one device is measured, but the trial has {count}; use trainer.devices=1 and trainer.nodes=1."
+    measurement, trainer = make(config["measure"], Measurement), config["trainer"]
+    if trainer["accumulate_grad_batches"] > 1:
+        yield "a measurement takes a batch in one part; use trainer.accumulate_grad_batches=1."
+    for key in ("compile", "gradient_checkpointing"):
+        if trainer[key] and not measurement.trains:
+            yield f"trainer.{key} acts on training steps, which measure=step takes; leave it out."
     with torch.device("cpu"):
-        if problem := make(config["measure"], Measurement).unsuited(model, task):
+        if problem := measurement.unsuited(model, task):
             yield problem
 
 
