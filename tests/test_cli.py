@@ -426,7 +426,7 @@ def test_the_help_of_train_lists_groups_and_options(capsys: pytest.CaptureFixtur
         ("study positions.yaml scale=cpu", "has no scales"),
         ("study positions.yaml seeds=none", "`seeds` must be"),
         ("study positions.yaml model.num_head=2", "all arms: unknown key 'num_head'"),
-        ("study positions.yaml model/position=alibi", "'rope' and 'none' are the same trial"),
+        ("study positions.yaml model/position=alibi", "must not set model/position, which makes arm 'rope'"),
         ("study positions.yaml budget.steps=3 --slots 0", "launcher.slots` must be a whole number of at least 1"),
         ("study positions.yaml runs_dir=/proc/nowhere", "runs_dir must be a directory that can be written"),
         *(

@@ -175,4 +175,4 @@ def test_an_attention_trains_to_the_golden_weights(
         # A bias of all keys changes no softmax: its gradient is rounding, of which Adam makes steps of full size.
         names = [name for name in known["weights"] if not name.endswith("key.bias")]
         sums = {name: known["weights"][name][0] for name in names}
-        assert {name: found["weights"][name][0] for name in names} == pytest.approx(sums, rel=1e-4)
+        assert {name: found["weights"][name][0] for name in names} == pytest.approx(sums, rel=3e-4)

@@ -339,7 +339,7 @@ def test_the_history_holds_the_rate_that_the_step_used(whole: tuple[Path, Outcom
 
 
 def test_bf16_trains(tmp_path: Path) -> None:
-    outcome = fit(tiny("trainer=cpu_bf16"), tmp_path)
+    outcome = fit(tiny("trainer=cpu_bf16", "allow=[bf16]"), tmp_path)
     assert outcome.status == "finished"
     assert math.isfinite(outcome.metrics["val/loss"])
 

@@ -175,7 +175,8 @@ def _start_beating(folder: Path) -> bool:
         path.rename(old)
     try:
         if _is_of_another_host(_read_heartbeat(old)):
-            os.link(old, path)
+            with suppress(OSError):  # it is there again, or this file system has no links: the next beat writes it
+                os.link(old, path)
             return False
         with path.open("x", encoding="utf-8") as file:
             file.write(_heartbeat())
