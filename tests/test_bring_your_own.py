@@ -127,6 +127,8 @@ def test_a_command_is_studied(capsys: pytest.CaptureFixture[str]) -> None:
     found = typed("A command")
     assert len(found) == 6 and all(record["steps"] == 20 for record in found.values())
     assert "✓ the higher rate comes nearer" in capsys.readouterr().out
+    page = Path("runs/studies/walk_study/report/report.html").read_text(encoding="utf-8")
+    assert "that they share data, budget and tuning is not known" in page and "Nothing was trained" not in page
 
 
 def test_the_study_of_nanogpt_reads_what_its_script_prints() -> None:

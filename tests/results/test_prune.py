@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from swapformer.errors import UsageError
 from swapformer.results.prune import find_waste, remove
 from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.results.trial_index import Member
+from swapformer.tools import trials
 
 IDS = ("0" * 16, "1" * 16)
 
@@ -55,3 +59,16 @@ def test_a_trial_that_a_process_runs_is_not_touched(store: Store, whole: bool) -
         assert [waste.record.id for waste in find_waste(Store(store.runs_dir), store.records(), whole)] == [IDS[1]]
         assert not remove(Store(store.runs_dir), before[0]), "taken up since it was found"
     assert (store.directory(IDS[0]) / "checkpoints" / "last.ckpt").exists()
+
+
+def test_a_study_that_is_named_in_full_is_not_the_beginning_of_another(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = {IDS[0]: [Member("rates", "a")], IDS[1]: [Member("rates_of_more", "b")]}
+    monkeypatch.setattr(trials, "members", lambda _store: index)
+    runs = f"runs_dir={store.runs_dir}"
+    for name, found in {"rates": IDS[:1], "rates_": IDS[1:], "rat": IDS}.items():
+        assert trials.main(["prune", "--study", name, "--whole", "--json", runs]) == 0
+        assert [entry["trial"] for entry in json.loads(capsys.readouterr().out)["found"]] == list(found)
+    with pytest.raises(UsageError, match="no arm 'b'"):
+        trials.main(["--study", "rates", "--arm", "b", runs])

@@ -257,6 +257,33 @@ def test_wrong_command_lines_are_refused_in_one_line(tmp_path: Path, arguments: 
         judge([each.replace("{r}", str(path)) for each in arguments])
 
 
+@pytest.mark.parametrize("name", ["neg_mean_squared_error", "val/neg_log_loss", "minus accuracy"])
+def test_the_direction_of_a_negated_metric_must_be_said(name: str) -> None:
+    table = WIDE.rename(columns={"loss": name})
+    with pytest.raises(UsageError, match=r"the better direction of .* must be said"):
+        sf.judge(table, "a", metrics={name: ""})
+    assert sf.judge(table, "a", metrics={name: "higher"}).verdicts[0].outcome == "refuted"
+
+
+def test_one_seed_under_two_labels_is_refused_where_seeds_are_paired() -> None:
+    table = pd.concat([WIDE, WIDE[:1].assign(seed="01", loss=9.0)])
+    with pytest.raises(UsageError, match="a with seed 1 has several of loss"):
+        sf.judge(table, "a", metrics={"loss": ""}, paired=True)
+
+
+def test_the_methods_paragraph_tells_margins_ranges_shares_and_withdrawn_claims() -> None:
+    worse = {"text": "worse", "worse": {"arm": "b", "than": "a", "metric": "loss", "margin": 0.01}}
+    share = {"text": "low", "reaches": {"arm": "b", "metric": "loss", "value": 2.05, "share": 0.5}}
+    report = sf.judge(WIDE, "a", metrics={"loss": ""}, paired=True, claims=[worse, share])
+    said = methods_text(report.records, report.views)
+    assert "2 claims, each with a margin or range stated beforehand, were judged by one-sided t limits" in said
+    assert "1 of them by exact one-sided binomial limits of shares of seeds" in said
+    report = sf.judge(WIDE, "a", metrics={"loss": ""}, paired=True, claims=[share, worse | {"withdrawn": "a slip"}])
+    said = methods_text(report.records, report.views)
+    assert "1 claim, with a range stated beforehand, was judged by exact one-sided binomial limits" in said
+    assert "that of all claims together, 1 withdrawn included (Holm)." in said and "; ." not in said
+
+
 def test_equal_values_are_told_and_so_is_where_pairing_pays() -> None:
     noise = np.array([0.3, -0.1, 0.2, -0.4, 0.0])
     same = sf.judge(changed(loss=[2.0] * 5 + B), "a").caveats

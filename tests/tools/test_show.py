@@ -6,14 +6,19 @@ from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
 
 from configs import every_part
 from swapformer.errors import UsageError
+from swapformer.model.layers import Role, origin_of
+from swapformer.study.config.compose import compose
 from swapformer.task.recall import FactRecall
-from swapformer.tools.drawings import DRAWINGS
-from swapformer.tools.show import main
+from swapformer.tools.drawings import DRAWINGS, VOCABULARY
+from swapformer.tools.show import SIZES, main
+from swapformer.training.assemble import build_model
 
 SVG = "{http://www.w3.org/2000/svg}"
 OPTIONS = {slot: [option for name, option in every_part() if name == slot] for slot in DRAWINGS}
@@ -59,6 +64,22 @@ def test_parts_draw_themselves_as_svg_and_each_in_its_own_way(slot: str, options
     assert all(len("".join(data)) > 100 for data in pictures.values())
     told_apart = [data for option, data in pictures.items() if option not in ALIKE]
     assert all(first != second for first, second in combinations(told_apart, 2))
+
+
+def test_the_weights_of_an_init_are_drawn_by_layer_not_by_matrix() -> None:
+    """A low-rank feed-forward layer has three matrices of one role, and an encoder has layers of its own."""
+    chosen = ["model/init=gpt2", "model/ffn=low_rank", "model/topology=encoder_decoder", "task=reverse"]
+    config = compose([*SIZES, *chosen])
+    lines = {str(line.get_label()): line for line in DRAWINGS["init"](config).axes[0].get_lines()}
+    assert all(list(np.asarray(line.get_xdata())) == list(range(1, 9)) for line in lines.values())
+    model = build_model(config, VOCABULARY)
+    for name, stack in (("encoder: ffn_in", model.encoder), ("ffn_in", model.stack)):
+        drawn_deviations = list(np.asarray(lines[name].get_ydata()))
+        for layer, deviation in zip(stack.layers, drawn_deviations, strict=True):
+            weights = [
+                w.detach().flatten() for key, w in layer.named_parameters() if origin_of(key, w).role is Role.FFN_IN
+            ]
+            assert len(weights) == 3 and deviation == pytest.approx(float(torch.cat(weights).std()), rel=1e-5)
 
 
 def test_several_activations_share_a_figure(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ _KNOWN = {
     **dict.fromkeys(("accuracy", "acc", "match", "f1", "bleu", "auc", "reward", "score"), "higher"),
 }
 """The direction of a metric, by the last word of its name."""
+_TURNED = {"neg", "negative", "minus", "inverse", "inv"}
+"""Words that turn a direction round; such a metric's must be said."""
 _UNKNOWN = ("", *[math.nan] * 5, "", "", "", False, "", "")
 """What is not known of a run: from `reason` on, the columns of a cell."""
 _WORTH = 0.7
@@ -76,6 +78,8 @@ def records_of(
     Raises UsageError for what is wrong first: a column, a number, a doubled row, an arm, a metric without direction.
     """
     long, conditions = _long(table, asked)
+    if asked.paired:
+        long["seed"] = long["seed"].map(_whole)
     arms = list(dict.fromkeys(long["arm"]))
     if asked.baseline not in arms:
         given = f"{quote(asked.baseline)} is none{suggest(asked.baseline, arms)}" if asked.baseline else "none is named"
@@ -186,8 +190,8 @@ def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
         said = {asked.metrics[metric]} if asked.metrics.get(metric) else {str(each) for each in column if each}
         if len(said) > 1:
             raise UsageError(f"one direction of {metric} must be better, but its rows say {' and '.join(sorted(said))}")
-        word = re.split(r"[/_. ]", metric.split("@")[0])[-1].lower()
-        found[metric] = next(iter(said), _KNOWN.get(word, ""))
+        words = re.split(r"[/_. -]", metric.split("@")[0].lower())
+        found[metric] = next(iter(said), "" if _TURNED & set(words) else _KNOWN.get(words[-1], ""))
         if found[metric] not in DIRECTIONS:
             given = f", not {quote(found[metric])}" if found[metric] else ""
             raise UsageError(
@@ -236,6 +240,11 @@ def _manifest(
         conditions={_condition(list(each), list(each.values())): each for each in places},
         exact=tuple(asked.exact), ranges=asked.ranges,
     )  # fmt: skip
+
+
+def _whole(label: str) -> str:
+    """The label of a seed, without leading zeros if it is a number: `01` is `1`."""
+    return str(int(label)) if label.isascii() and label.isdecimal() and len(label) < 16 else label
 
 
 def _seed(arm: str, label: str, paired: bool) -> int:

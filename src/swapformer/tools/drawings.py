@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -148,18 +149,26 @@ def normaliser(config: Config) -> Figure:
 
 @torch.no_grad()
 def init(config: Config) -> Figure:
-    """Standard deviation of the weights by role and layer, and of the stream by layer for random tokens."""
+    """Standard deviation of the weights by role and layer, and of the stream by layer for random tokens.
+
+    It is that of all weights of a role in the layer together.
+    """
     model = build_model(config, VOCABULARY).eval()
-    found: dict[str, list[float]] = {}
+    found: dict[str, dict[int, list[Tensor]]] = {}
     for name, parameter in model.named_parameters():
-        role = origin_of(name, parameter).role
-        if role.is_matrix and ".layers." in name:
-            found.setdefault(str(role), []).append(float(parameter.std()))
-    lines = {name: (torch.arange(1, len(values) + 1), torch.tensor(values)) for name, values in found.items()}
+        if (role := origin_of(name, parameter).role).is_matrix and (at := re.search(r"(\w+)\.layers\.(\d+)\.", name)):
+            side = "" if at[1] == "stack" else f"{at[1]}: "
+            layers = found.setdefault(side + str(role), {})
+            layers.setdefault(int(at[2]) + 1, []).append(parameter.flatten())
+    lines = {
+        name: (torch.tensor(list(layers)), torch.stack([torch.cat(each).std() for each in layers.values()]))
+        for name, layers in found.items()
+    }
     deviations: list[float] = []
     for layer in model.stack.layers:
         layer.register_forward_hook(lambda _module, _given, out: deviations.append(float(out.std())))
-    model(torch.randint(VOCABULARY, (4, LENGTH), generator=stream("show", "init")))
+    inputs = torch.randint(VOCABULARY, (4, LENGTH), generator=stream("show", "init"))
+    model(inputs, source=inputs if model.reads_source and not model.reads_ahead else None)
     depth = torch.arange(1, len(deviations) + 1)
     return figure_of(
         curves(lines, "deviation of the weights", "layer", "standard deviation"),

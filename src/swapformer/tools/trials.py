@@ -68,7 +68,7 @@ def parsers() -> Mapping[str, argparse.ArgumentParser]:
         made.add_argument(
             "--status", type=OneOf("status", LISTED), help=f"only trials with this status: {', '.join(LISTED)}"
         )
-        made.add_argument("--study", help="only trials of studies whose names begin so")
+        made.add_argument("--study", help="only trials of this study, or of those whose names begin so")
         made.add_argument("--arm", help="only trials of this arm of a study")
         made.add_argument(
             "--config", metavar="TEXT", help="only trials whose config holds TEXT, or has the leaf KEY=VALUE"
@@ -86,9 +86,11 @@ def _selected(store: Store, ids: Sequence[str], options: argparse.Namespace, ind
     Raises UsageError for a study or an arm that no manifest names: an empty list would say that it has no trials.
     """
     known = {member for several in index.values() for member in several}
-    if options.study is not None and not any(member.study.startswith(options.study) for member in known):
-        raise UsageError(f"no study {options.study!r} in this store{suggest(options.study, {m.study for m in known})}")
-    arms = {member.arm for member in known if member.study.startswith(options.study or "")}
+    names, prefix = {member.study for member in known}, options.study or ""
+    studies = {prefix} & names or {name for name in names if name.startswith(prefix)}
+    if prefix and not studies:
+        raise UsageError(f"no study {prefix!r} in this store{suggest(prefix, names)}")
+    arms = {member.arm for member in known if member.study in studies}
     if options.arm is not None and options.arm not in arms:
         raise UsageError(f"no arm {options.arm!r}{suggest(options.arm, arms)}")
 
@@ -96,8 +98,7 @@ def _selected(store: Store, ids: Sequence[str], options: argparse.Namespace, ind
         if options.status not in (None, record.status):
             return False
         if (options.study is not None or options.arm is not None) and not any(
-            member.study.startswith(options.study or "") and options.arm in (None, member.arm)
-            for member in index.get(record.id, ())
+            member.study in studies and options.arm in (None, member.arm) for member in index.get(record.id, ())
         ):
             return False
         return options.config is None or matches(store.directory(record.id), options.config)

@@ -15,7 +15,7 @@ from report.statistics.test_verdicts import METRICS, evidence
 from swapformer.errors import UsageError
 from swapformer.report.page import wording
 from swapformer.report.statistics.claim_grammar import parse
-from swapformer.report.statistics.estimates import AroundEstimate, ExactEstimate
+from swapformer.report.statistics.estimates import AroundEstimate, ExactEstimate, SameModelEstimate
 from swapformer.report.statistics.evidence import Evidence, join
 from swapformer.report.statistics.verdicts import Verdict, judge
 
@@ -29,6 +29,38 @@ def one(seen: Evidence, exact: Sequence[str] = (), metrics: Sequence[str] = METR
 
 def arms(means: Mapping[str, float], **more: Any) -> Evidence:
     return evidence({arm: mean + NOISE[index] for index, (arm, mean) in enumerate(means.items())}, **more)
+
+
+def test_seeds_of_several_environment_classes_make_no_sum_and_no_order_and_are_told() -> None:
+    classes = {"a": ["cpu"] * 6 + ["cuda"] * 2, "b": ["cpu"] * 8, "c": ["cpu"] * 8}
+    seen = arms({"a": 2.0, "b": 1.5, "c": 1.0}, classes=classes)
+    trend = {"arms": ["a", "b", "c"], "metric": "val/loss", "below": 0}
+    contrast = {"weights": {"a": 1, "c": -1}, "metric": "val/loss", "above": 0}
+    for verdict in (one(seen, trend=trend), one(seen, contrast=contrast)):
+        assert verdict.pairs == 6 and verdict.outcome == "supported"
+        assert [note for note in verdict.notes if "environment classes differ: seed 6, 7" in note]
+    assert not one(arms({"a": 2.0, "b": 1.5, "c": 1.0}), trend=trend).notes
+
+
+def test_arms_that_trained_one_model_leave_nothing_only_where_they_cancel() -> None:
+    """With b and c the same model, b − c is no evidence; a − ½b − ½c is a − b, and 2b − c is b."""
+    seen = arms({"a": 2.0, "b": 1.5})
+    twin = {("c", metric): row for (arm, metric), row in seen.values.items() if arm == "b"}
+    losses = {arm: np.array([f"{arm} {seed}" for seed in range(8)], dtype=object) for arm in ("a", "b")}
+    per_arm = {
+        name: {**getattr(seen, name), "c": getattr(seen, name)["b"]} for name in ("finished", "diverged", "classes")
+        if "b" in getattr(seen, name)
+    }  # fmt: skip
+    seen = replace(
+        seen, arms=("a", "b", "c"), values={**seen.values, **twin}, losses={**losses, "c": losses["b"]}, **per_arm
+    )
+    plain = one(seen, contrast={"weights": {"a": 1, "b": -1}, "metric": "val/loss", "above": 0})
+    halves = one(seen, contrast={"weights": {"a": 1, "b": -0.5, "c": -0.5}, "metric": "val/loss", "above": 0})
+    assert plain.outcome == halves.outcome == "supported"
+    assert halves.contrasts[0].estimate.limits == pytest.approx(plain.contrasts[0].estimate.limits)
+    assert one(seen, contrast={"weights": {"b": 2, "c": -1}, "metric": "val/loss", "above": 1}).outcome == "supported"
+    none = one(seen, contrast={"weights": {"b": 1, "c": -1}, "metric": "val/loss", "above": 0})
+    assert none.outcome == "undecided" and isinstance(none.contrasts[0].estimate, SameModelEstimate)
 
 
 class TestContrasts:

@@ -131,7 +131,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
     if min(pairs, default=5) < 5:
         found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
     scale = f" (scale {records.manifest.scale})" if records.manifest.scale else ""
-    if not records.cells["environment"].ne("").any():
+    if command_of(records.manifest.shared_config) or not records.cells["environment"].ne("").any():
         found.append(
             "Intervals cover the randomness of these runs; that they share data, budget and tuning is not known."
         )

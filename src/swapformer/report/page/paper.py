@@ -14,6 +14,7 @@ from swapformer.report.page.tables import arrow
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.estimates import ShareEstimate
 from swapformer.report.statistics.sequential import look_path
 from swapformer.report.statistics.verdicts import ALPHA, Verdict
 from swapformer.results.arms import arm_name
@@ -172,16 +173,18 @@ def _fairness(records: Records) -> Iterator[str]:
 
 
 def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
+    withdrawn = sum(bool(verdict.claim.withdrawn) for verdict in verdicts)
+    verdicts = [verdict for verdict in verdicts if not verdict.claim.withdrawn]
     family = [verdict for verdict in verdicts if not verdict.claim.exact]
     text = ""
     if family:
-        what = f"{len(family)} claims, each with a margin stated beforehand, were"
-        what = "1 claim, with a margin stated beforehand, was" if len(family) == 1 else what
-        unpaired = {contrast.estimate.paired for verdict in family for contrast in verdict.contrasts} == {False}
-        how = "of independent samples (Welch)" if unpaired else "paired by seed"
+        stated = " or ".join(sorted({"margin" if verdict.claim.bounds is None else "range" for verdict in family}))
+        what = f"{len(family)} claims, each with a {stated} stated beforehand, were"
+        what = f"1 claim, with a {stated} stated beforehand, was" if len(family) == 1 else what
+        also = f", {withdrawn} withdrawn included" if withdrawn else ""
         text = (
-            f"{what} judged by one-sided t limits of differences {how}; the error of {percent(ALPHA)} is that of all "
-            "claims together (Holm)"
+            f"{what} judged by {_limits(family)}; the error of {percent(ALPHA)} is that of all claims together{also} "
+            "(Holm)"
         )
         looks = look_path(claims_of(records.manifest), records).seeds
         text += f" and of the looks at {listed([str(n) for n in looks])} seeds." if len(looks) > 1 else "."
@@ -196,6 +199,17 @@ def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
     return text
 
 
+def _limits(family: Sequence[Verdict]) -> str:
+    """The limits by which claims were judged."""
+    contrasts = [contrast for verdict in family for contrast in verdict.contrasts]
+    shares = "exact one-sided binomial limits of shares of seeds (Clopper and Pearson)"
+    counts = sum(any(isinstance(c.estimate, ShareEstimate) for c in verdict.contrasts) for verdict in family)
+    if counts == len(family):
+        return shares
+    how = "of independent samples (Welch)" if {c.estimate.paired for c in contrasts} == {False} else "paired by seed"
+    return f"one-sided t limits of differences {how}" + (f", {counts} of them by {shares}" if counts else "")
+
+
 def _lost(records: Records) -> str:
     counts = records.cells["status"].value_counts().drop("finished", errors="ignore")
     if not len(counts):
@@ -206,4 +220,4 @@ def _lost(records: Records) -> str:
 def _software(records: Records) -> str:
     known = records.cells.loc[records.cells["environment"] != "", "environment"].value_counts()
     commit = f" at commit {records.manifest.commit[:12]}" if records.manifest.commit else ""
-    return f"Software: swapformer {__version__}{commit}; {'; '.join(map(str, known.index))}."
+    return f"Software: {'; '.join([f'swapformer {__version__}{commit}', *map(str, known.index)])}."

@@ -11,7 +11,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -152,7 +151,7 @@ class ContrastClaim(SumClaim):
 
         by_arm = self._series(evidence)
         n, metrics = len(next(iter(by_arm.values()))), self.metrics
-        if len(metrics) == 1 and any(evidence.same_model(*two, metrics[0]) for two in combinations(by_arm, 2)):
+        if len(metrics) == 1 and self._is_of_one_model(evidence):
             return SameModelEstimate(n=n)
         total = np.sum(list(by_arm.values()), axis=0)
         found, terms = mean_estimate(total, self._range(evidence)), self.summands("")
@@ -161,16 +160,23 @@ class ContrastClaim(SumClaim):
             found = found if items is None else other_text.widened(found, *items)
         return found
 
+    def _is_of_one_model(self, evidence: Evidence) -> bool:
+        """Whether arms that trained the same model cancel, so that nothing is left of the sum."""
+        left: dict[str, float] = {}
+        for term in self.terms:
+            like = [name for name in left if evidence.same_model(name, term.name, term.metric)]
+            name = term.name if term.name in left or not like else like[0]
+            left[name] = left.get(name, 0.0) + term.weight
+        size = sum(abs(term.weight) for term in self.terms)
+        return len(left) < len(self.names) and all(abs(weight) <= 1e-9 * size for weight in left.values())
+
     def _series(self, evidence: Evidence) -> dict[str, FloatArray]:
         """The weighted values of each arm, over the seeds at which all of them can be compared."""
         found: dict[str, FloatArray] = {}
         for term in self.terms:
             weighted = term.weight * evidence.seed_values(term.name, term.metric)
             found[term.name] = found[term.name] + weighted if term.name in found else weighted
-        names = list(found)
-        kept = np.isfinite(np.sum(list(found.values()), axis=0))
-        for name in names[1:]:
-            kept &= evidence.same_class(names[0], name)
+        kept = np.isfinite(np.sum(list(found.values()), axis=0)) & evidence.same_class(*found)
         return {name: values[kept] for name, values in found.items()}
 
     def _range(self, evidence: Evidence) -> Region:
@@ -245,7 +251,7 @@ class OptimumClaim(SumClaim):
         of the grid, leaves both limits open.
         """
         of_means = 0.0
-        total, kept = np.zeros(len(evidence.seeds)), np.ones(len(evidence.seeds), dtype=bool)
+        total, kept = np.zeros(len(evidence.seeds)), evidence.same_class(*self.names)
         ended = np.ones(len(evidence.seeds), dtype=bool)
         for sign in sorted({term.weight for term in self.terms}):
             terms = [term for term in self.terms if term.weight == sign]
@@ -255,7 +261,6 @@ class OptimumClaim(SumClaim):
             whole = rows[:, np.isfinite(rows).all(axis=0)]
             of_means += sign * optimum(places, whole.mean(axis=1)) if whole.size else math.nan
             for term in terms:
-                kept = kept & evidence.same_class(self.terms[0].name, term.name)
                 ended = ended & evidence.ended(term.name)
         values = total[kept & np.isfinite(total)]
         found = mean_estimate(values)
@@ -298,7 +303,7 @@ class TrendClaim(SumClaim):
     def estimate(self, evidence: Evidence) -> Estimate:
         """The mean over seeds of Kendall's τ, 0 where all arms are equal."""
         rows = np.array([evidence.seed_values(term.name, term.metric) for term in self.terms])
-        whole = rows[:, np.isfinite(rows).all(axis=0)].T
+        whole = rows[:, np.isfinite(rows).all(axis=0) & evidence.same_class(*self.names)].T
         later, earlier = np.tril_indices(len(rows), -1)
         signs = np.sign(whole[:, later] - whole[:, earlier])
         scores, untied = signs.sum(axis=1), np.abs(signs).sum(axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from swapformer.report import number_format
 from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
+from swapformer.report.statistics.claim_fields import Term
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     BoolArray,
@@ -274,10 +275,16 @@ class Evidence:
         """The seeds with which trials of the arm ended."""
         return self.finished.get(arm, self._no_seed) | self.diverged.get(arm, self._no_seed)
 
-    def same_class(self, arm: str, than: str) -> BoolArray:
-        """The seeds with which trials of both arms ran in one environment class."""
-        one_class = np.full(len(self.seeds), "", dtype=object)
-        return np.asarray(self.classes.get(arm, one_class) == self.classes.get(than, one_class), dtype=bool)
+    def same_class(self, *arms: str) -> BoolArray:
+        """The seeds with which trials of all these arms ran in one environment class."""
+        first, *others = (self.classes.get(arm, np.full(len(self.seeds), "", dtype=object)) for arm in arms)
+        return np.all([first == first, *(first == other for other in others)], axis=0).astype(bool)
+
+    def terms_apart(self, terms: Sequence[Term]) -> set[int]:
+        """The seeds that have all values of a sum, which are not of one environment class."""
+        values = np.array([self.seed_values(term.name, term.metric) for term in terms])
+        same = self.same_class(*(term.name for term in terms))
+        return set(self._seeds_at(np.isfinite(values).all(axis=0) & ~same))
 
 
 def gather(records: Records) -> Evidence:

@@ -178,7 +178,5 @@ def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions:
     names = [names[at] for at in order]
     rows = [np.array([evidence.seed_values(arm_name(who, at), metric) for at in names]) for who in (arm, than)]
     kept = np.isfinite(rows[0]).all(axis=0) & np.isfinite(rows[1]).all(axis=0)
-    first = arm_name(than, names[0])
-    for name in (arm_name(who, at) for who in (arm, than) for at in names):
-        kept &= evidence.same_class(first, name)
+    kept &= evidence.same_class(*(arm_name(who, at) for who in (arm, than) for at in names))
     return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], costs[0][order], costs[1][order])

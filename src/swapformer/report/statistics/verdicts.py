@@ -232,7 +232,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     known = [other for other in claim.than if {claim.arm, other} <= set(evidence.arms)]
     same = [other for other in known if evidence.same_model(claim.arm, other, claim.metric)]
     notes += [f"{claim.arm} and {other} trained the same model" for other in same]
-    apart = set[int]()
+    apart = evidence.terms_apart(claim.terms) if claim.terms and not claim.exact else set()
     for other in known:
         if claim.metric is None:
             continue
