@@ -242,13 +242,14 @@ def build(
     errors = tuple(look.error for look in path.looks) or (FIRST * ALPHA,)
     with svg.also_as([kind for kind in paper if kind != "latex"]) as drawn:
         views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), draw)
+        grid = study_page.grid_section(views) if draw else None
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
     directory = study_dir / _FOLDER
-    if not draw:
+    if grid is None:
         return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, (), errors)
+    figures = [*grid.figures, *_figures(views)]
     metrics = reported_metrics(manifest.metrics, list(dict.fromkeys(records.metrics["metric"])))
     metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
-    grid = study_page.grid_section(views)
     public = {
         "table.md": _table_md(records, views),
         "results.csv": results_csv(records, metrics, path.taken),
@@ -258,14 +259,14 @@ def build(
     page = study_page.render(records, views, overall, grid, warnings, _folders(runs_dir, directory), errors)
     unwritten = ""
     try:
-        files = write(directory, {_PAGE: page, **public, **_drawn([*grid.figures, *_figures(views)])})
+        files = write(directory, {_PAGE: page, **public, **_drawn(figures)})
         if paper:
-            files += write(directory / "paper", _paper(records, views, drawn, paper), clean=False)
+            files += write(directory / "paper", _paper(records, views, figures, drawn, paper), clean=False)
     except ReadOnly as error:
         files, unwritten = [], str(error)
     if publish_to is not None:
         kept = {ITEMS: items if 0 < len(items) <= LARGEST_ITEMS else None}
-        shown = _listed(manifest, [*grid.figures, *_figures(views)], publish_to)
+        shown = _listed(manifest, figures, publish_to)
         files += write(publish_to, {**public, **kept, **_drawn(shown)}, keep=_names(manifest))
         files += _publish_readme(publish_to, records, views, errors)
     return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, tuple(files), errors, unwritten)
@@ -297,7 +298,7 @@ def rebuild(
     verdicts = judge_all(claims, records)
     with svg.also_as([kind for kind in paper if kind != "latex"]) as also:
         views = condition_views(records, claims, verdicts, [], draw)
-    figures = [*study_page.grid_section(views).figures, *_figures(views)] if draw else []
+        figures = [*study_page.grid_section(views).figures, *_figures(views)] if draw else []
     drawn = _listed(manifest, figures, directory) if publish and draw else figures
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}
     files = write(directory, public, clean=draw, keep=_names(manifest)) if publish else []
@@ -308,7 +309,7 @@ def rebuild(
     if publish:
         files += _publish_readme(directory, records, views, errors)
     if paper:
-        files += write(directory / "paper", _paper(records, views, also, paper), clean=False)
+        files += write(directory / "paper", _paper(records, views, figures, also, paper), clean=False)
     overall, warnings = grid_verdicts(claims, verdicts), [*remarks, *caveats(records, views)]
     if page is not None:
         grid = study_page.grid_section(views)
@@ -354,11 +355,15 @@ def _drawn(figures: Sequence[ReportFigure]) -> dict[str, str]:
 
 
 def _paper(
-    records: Records, views: Sequence[View], drawn: Mapping[str, Mapping[str, bytes]], paper: Sequence[str]
+    records: Records,
+    views: Sequence[View],
+    figures: Sequence[ReportFigure],
+    drawn: Mapping[str, Mapping[str, bytes]],
+    paper: Sequence[str],
 ) -> dict[str, str | bytes]:
     """The files for a paper: name → content."""
     files: dict[str, str | bytes] = {"paper.tex": paper_tex(records, views)} if "latex" in paper else {}
-    for figure in _figures(views):
+    for figure in figures:
         files |= {f"{figure.name}.{kind}": content for kind, content in drawn.get(figure.svg, {}).items()}
         files |= {f"{figure.name}.csv": figure.csv} if figure.csv and figure.svg in drawn else {}
     return files

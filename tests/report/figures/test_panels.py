@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +72,32 @@ def test_a_level_is_drawn_across_the_axis_of_the_values(upright: bool) -> None:
         x, y = axes.lines[-1].get_data()
         assert list(y if upright else x) == [2.0, 2.0]
         assert [text.get_text() for text in axes.texts] == ["a counter", f"guessing: 90 {'↑' if upright else '→'}"]
+
+
+def test_levels_of_equal_values_share_a_line_and_those_of_a_logarithmic_axis_are_near_by_their_logarithms() -> None:
+    with svg.settings():
+        figure = svg.new_figure(2.0)
+        axes = svg.add_panel(figure, 0.5, 0.5, 0.3, 0.2)
+        axes.plot([1.0, 2.0], [0.01, 10.0])
+        axes.set_yscale("log")
+        svg.label(axes, "steps", "loss")
+        svg.relabel(figure, "", "", {"near": 0.001, "as near": 0.001, "far": 1e-9, "none": 0.0})
+        low, high = axes.get_ylim()
+        assert 1e-4 < low < 0.001 and 9 < high < 30
+        assert [text.get_text() for text in axes.texts] == ["near, as near", "far: 1e-09, none: 0 ↓"]
+
+
+def test_a_large_figure_keeps_what_is_written_in_it() -> None:
+    """Coordinates have a tenth of a point there; names and numbers that are read keep all digits."""
+    with svg.settings():
+        figure = svg.new_figure(2.0)
+        axes = svg.add_panel(figure, 0.5, 0.5, 0.3, 0.2)
+        for number in range(12):
+            axes.plot(np.arange(2000) / 7, np.random.default_rng(number).random(2000))
+        axes.set_title("lr=0.00125")
+        text = svg.to_svg(figure, "0.00678 of all")
+    assert len(text) < 1_000_000 and not re.search(r' d="[^"]*\d\.\d\d\d', text), "it was rounded"
+    assert ">lr=0.00125<" in text and ">0.00678 of all<" in text
 
 
 def test_names_of_levels_stand_below_the_rows_and_beside_each_other() -> None:

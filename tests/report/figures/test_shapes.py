@@ -101,6 +101,20 @@ class TestAProfile:
         assert [row["mean"] for row in rows(figure)] == ["2.0", "3.0"]
         assert "Seeds of a have other axes" in figure.caption
 
+    def test_of_a_deeper_arm_has_its_layers_within_its_own_stacks(self, tmp_path: Path) -> None:
+        """Two stacks, of two and of three layers; and a moment between others stands between them."""
+
+        def stacks(depth: int, moments: Sequence[str]) -> Profile:
+            layers = [f"{stack} {i}" for stack in ("encoder", "decoder") for i in range(1, depth + 1)]
+            return Profile("P", "c.", "norm", "nats", layers, moments, [[1.0] * len(layers)] * len(moments))
+
+        figure = alone(tmp_path, {"a": [stacks(2, ["init", "end"])], "b": [stacks(3, ["init", "100", "end"])]})
+        assert figure.tooltips is not None
+        of_deep = [marks for marks in figure.tooltips["marks"] if marks["arm"].startswith("b")]
+        assert [marks["x"] for marks in of_deep] == [[0, 1, 2, 3, 4, 5]] * 3
+        legend = re.findall(r">(init|100|end)</text>", figure.svg)
+        assert legend == ["init", "100", "end"]
+
 
 class TestACurve:
     def test_has_its_fitted_slope_written_on_it(self, tmp_path: Path) -> None:
@@ -137,6 +151,26 @@ class TestACurve:
             ("0.5", "0.25"), ("1", "2.0"),
         ]  # fmt: skip
 
+    def test_marks_what_arms_agree_on_and_names_them_where_they_do_not(self, tmp_path: Path) -> None:
+        def curve(place: float) -> Curve:
+            return Curve("C", "c.", "x", "y", [1.0, 20.0], {"": [1.0, 2.0]}, marks={"trained length": place})
+
+        same, apart = (alone(tmp_path / f"{b}", {"a": [curve(5)], "b": [curve(b)]}) for b in (5, 10))
+        assert "The dashed vertical line marks the trained length, 5." in same.caption
+        assert "The trained length is not the same for all arms: 5 of a, 10 of b" in apart.caption
+        assert same.svg.count("stroke-dasharray: 3,2") == 1 + apart.svg.count("stroke-dasharray: 3,2")
+
+    def test_keeps_all_seeds_where_one_of_them_observed_nothing_in_a_group(self, tmp_path: Path) -> None:
+        xs = [float(i) for i in range(96)]
+
+        def curve(weights: Sequence[float]) -> Curve:
+            return Curve("C", "c.", "x", "y", xs, {"": [1.0] * 96}, weights={"": weights})
+
+        lacking = [0.0 if i < 2 else 1.0 for i in range(96)]
+        figure = alone(tmp_path, {"a": [curve(lacking), curve([1.0] * 96)]})
+        assert [row["seeds"] for row in rows(figure)] == ["1"] + ["2"] * 47
+        assert len(rows(alone(tmp_path / "none", {"a": [curve(lacking), curve(lacking)]}))) == 47
+
 
 def test_a_histogram_is_averaged_between_equal_edges(tmp_path: Path) -> None:
     shapes = [Histogram("H", "c.", "distance", [0.0, 1.0, 4.0], {"": counts}) for counts in ([2, 4], [4, 8])]
@@ -162,6 +196,27 @@ class TestAMatrix:
         (figure,) = drawn(tmp_path, {"a": [heads(0.1), heads(0.9)]})
         assert {row["mean"] for row in rows(figure)} == {"1.0", "0.1"} and "of seed 0" in figure.caption
         assert figure.name == "probe_p_heads" and "layer 2" in figure.svg
+
+    def test_loses_its_written_numbers_before_its_cells(self, tmp_path: Path) -> None:
+        """Colours of a board of 0 and 1 would be one grey if neighbours were put together."""
+        board = [[float((i + j) % 2) for j in range(12)] for i in range(12)]
+        names = [str(i) for i in range(12)]
+        few, many = (
+            alone(tmp_path / f"{arms}", {f"a{i}": [Matrix("M", "c.", names, names, board)] for i in range(arms)})
+            for arms in (1, 6)
+        )
+        assert few.svg.count(">1.00<") == 72 and ">1.00<" not in many.svg
+        assert "neighbours" not in few.caption + many.caption
+
+    def test_of_a_sheet_tells_of_which_part_seeds_are_left_out(self, tmp_path: Path) -> None:
+        def sheet(*rows: str) -> dict[str, Shape]:
+            of_b = Matrix("B", "", list(rows), ["x"], [[1.0]] * len(rows))
+            return {"heads/a": Matrix("A", "", ["1"], ["x"], [[1.0]]), "heads/b": of_b}
+
+        (figure,) = drawn(tmp_path, {"arm": [sheet("1"), sheet("1", "2"), sheet("1", "3")]})
+        assert (
+            "a: Mean over finished seeds. b: Mean over finished seeds. Seeds of arm have other axes" in figure.caption
+        )
 
     def test_is_put_together_evenly_where_it_is_large(self) -> None:
         values = np.arange(200.0)[:, None] + np.zeros(3)
@@ -225,6 +280,17 @@ def test_a_table_is_one_on_the_page_and_text_in_a_file(tmp_path: Path) -> None:
     assert [row["n"] for row in rows(figure)] == ["2.0", "", "2.0", ""] and rows(figure)[1]["what"] == "'=1+1"
     page = (report.directory / "report.html").read_text()
     assert "<th>b</th><td>&lt;x&gt;</td><td>2</td>" in page
+
+
+def test_a_table_of_arms_with_other_columns_has_each_cell_under_its_name(tmp_path: Path) -> None:
+    first = Table("T", "", ["name", "loss", "accuracy"], [["x", 1.0, 0.5]])
+    other = Table("T", "", ["name", "loss", "perplexity"], [["x", 2.0, 7.0]])
+    figure = alone(tmp_path, {"a": [first], "b": [other]})
+    assert figure.table == (
+        ("arm", "name", "loss", "accuracy", "perplexity"),
+        (("a", "x", "1", "0.5", "–"), ("b", "x", "2", "–", "7")),
+    )
+    assert [(row["accuracy"], row["perplexity"]) for row in rows(figure)] == [("0.5", ""), ("", "7.0")]
 
 
 EDGES: dict[str, Shape] = {

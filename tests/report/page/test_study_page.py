@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,44 @@ def test_the_page_says_whether_the_verdict_holds_everywhere(text: str, report: R
     assert "The verdict depends on the condition: supported with model/size=nano, refuted with model/size=micro" in text
     assert "model/size: micro − nano" in text
     assert report.as_dict()["everywhere"] == [{"text": "b is better", "outcome": "depends"}]
+
+
+def sized(root: Path, arms: Sequence[str], claims: Sequence[Mapping[str, Any]] = ()) -> Store:
+    """Arms under two conditions; the number of an arm is its loss."""
+    store = Store(root, {arm: [] for arm in arms}, arms[0], ["val/loss"], seeds=range(4), claims=list(claims))
+    cells = []
+    for where, size in enumerate(SIZES, 1):
+        for number, arm in enumerate(arms, 1):
+            for seed in store.seeds:
+                store.write_trial(
+                    arm, seed, {"val/loss": number + 0.01 * (seed * number % 3)}, place=100 * where + seed
+                )
+                trial = store.trial(arm, 100 * where + seed)
+                cells.append({"arm": arm, "condition": f"model/size={size}", "seed": seed, "trial": trial})
+    store.manifest = {"conditions": {f"model/size={size}": {"model/size": size} for size in SIZES}, "cells": cells}
+    store.write_manifest()
+    return store
+
+
+def test_figures_over_a_grid_stand_on_the_page_and_in_the_paper_without_an_arm_to_compare(tmp_path: Path) -> None:
+    store = sized(tmp_path, ["only"])
+    report = build(store.study, store.runs, paper=("png",))
+    assert 'data-name="grid_val_loss"' in (report.directory / "report.html").read_text(encoding="utf-8")
+    assert {"grid_val_loss.png", "grid_val_loss.csv"} <= {path.name for path in (report.directory / "paper").iterdir()}
+
+
+def test_margins_in_a_forest_are_those_of_claims_about_the_baseline_in_that_condition(tmp_path: Path) -> None:
+    of_base = {"text": "1", "within": {"arm": "x", "of": "base", "metric": "val/loss", "margin": 0.125}}
+    of_x = {"text": "2", "within": {"arm": "y", "of": "x", "metric": "val/loss", "relative": 0.1}}
+    store = sized(tmp_path, ["base", "x", "y"], [of_base | {"at": {"model/size": "nano"}}, of_x])
+    found = {
+        view.condition: figure.caption
+        for view in build(store.study, store.runs).views
+        for figure in view.figures
+        if figure.name.endswith("forest_val_loss")
+    }
+    assert "margins of the study's claims: ±0.125." in found["model/size=nano"]
+    assert "margins" not in found["model/size=micro"]
 
 
 def test_the_json_holds_all_of_it(report: Report) -> None:

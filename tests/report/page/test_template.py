@@ -117,6 +117,23 @@ def test_heads_sort_by_keyboard_and_say_so(browser: Browser, page: Path) -> None
 
 
 @needed
+def test_numbers_with_intervals_are_sorted_as_numbers(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    cells = ["−0.1", "−0.5", "0.5", "10.2 [9.9, 10.5]", "100", "2e−05", "9.5 [9.1, 9.9]", "–", "(old)"]
+    column = f"[...{TABLE}.tBodies[0].rows].map(row => row.cells[1].textContent)"
+    browser.run(
+        f"body = {TABLE}.tBodies[0]; row = body.rows[0].cloneNode(true); body.replaceChildren(...{json.dumps(cells)}"
+        ".map((text, at) => { const made = row.cloneNode(true); made.dataset.place = at; "
+        "delete made.cells[1].dataset.v; made.cells[1].textContent = text; return made; }));"
+    )
+    browser.run(f"{TABLE}.tHead.rows[0].cells[1].querySelector('button').click()")
+    if browser.run(f"{TABLE}.tHead.rows[0].cells[1].ariaSort") == "descending":
+        browser.run(f"{TABLE}.tHead.rows[0].cells[1].querySelector('button').click()")
+    expected = ["−0.5", "−0.1", "2e−05", "0.5", "9.5 [9.1, 9.9]", "10.2 [9.9, 10.5]", "100"]
+    assert [each for each in browser.run(column) if each[0] != "("] == [*expected, "–"]
+
+
+@needed
 def test_the_filter_leaves_arms_by_name_or_setting_in_every_table(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.run(

@@ -153,7 +153,8 @@ def figure_data(records: Records, claims: Sequence[Claim]) -> dict[str, FigureDa
         there = records.at(condition)
         evidence = gather(there)
         rows = summarise(there, evidence, manifest.metrics)
-        found[condition] = FigureData(there, evidence, rows, claims, tuple(all_arms))
+        here = [claim for claim in claims if claim.at is None or condition in claim.at]
+        found[condition] = FigureData(there, evidence, rows, here, tuple(all_arms))
     return found
 
 

@@ -18,7 +18,7 @@ from swapformer.report.statistics.comparisons import MeanClaim
 
 
 def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
-    """Differences to the baseline with 95 % t intervals, and the margins that the study's claims set."""
+    """Differences to the baseline with 95 % t intervals, and the margins that claims set for them in this condition."""
     summaries = data.summaries(metric)
     compared = {arm: summary.paired for arm, summary in summaries.items() if summary.paired is not None}
     if not compared:
@@ -29,7 +29,10 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     widths = {
         claim.margin_width(mean)
         for claim in data.claims
-        if isinstance(claim, MeanClaim) and claim.of_means and claim.metric == metric
+        if isinstance(claim, MeanClaim)
+        and claim.of_means
+        and claim.metric == metric
+        and data.baseline in claim.others(data.evidence)
     }
     margins = sorted(width for width in widths if width > 0 and math.isfinite(width))
     for margin in margins[:1]:

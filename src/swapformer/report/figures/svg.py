@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 import warnings
@@ -96,35 +97,43 @@ def relabel(figure: Figure, x: str, y: str, lines: Mapping[str, float]) -> None:
 
 
 def _draw_levels(axes: Axes, upright: bool, levels: Mapping[str, float]) -> None:
-    low, high = axes.get_ylim() if upright else axes.get_xlim()
-    span = high - low
-    near = {name: value for name, value in levels.items() if low - span <= value <= high + span}
-    low, high = (min([low, *(value - 0.06 * span for value in near.values())]),
-                 max([high, *(value + 0.06 * span for value in near.values())]))  # fmt: skip
-    (axes.set_ylim if upright else axes.set_xlim)(low, high)
+    logarithmic = (axes.get_yscale() if upright else axes.get_xscale()) == "log"
+
+    def to(value: float) -> float:
+        return value if not logarithmic else math.log10(value) if value > 0 else -math.inf
+
+    def back(place: float) -> float:
+        return 10.0**place if logarithmic else place
+
+    low, high = map(to, axes.get_ylim() if upright else axes.get_xlim())
+    span, places = high - low, {name: to(value) for name, value in levels.items()}
+    near = {name: place for name, place in places.items() if low - span <= place <= high + span}
+    low, high = (min([low, *(place - 0.06 * span for place in near.values())]),
+                 max([high, *(place + 0.06 * span for place in near.values())]))  # fmt: skip
+    (axes.set_ylim if upright else axes.set_xlim)(back(low), back(high))
     style: dict[str, Any] = {"color": SOFT, "linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
     words: dict[str, Any] = {"textcoords": "offset points", "fontsize": FONT - 2, "color": SOFT, "va": "bottom"}
-    told = {value: name for name, value in near.items()}
+    told = {place: ", ".join(name for name in near if near[name] == place) for place in near.values()}
     for end, arrow, far in (
-        (low, "↓" if upright else "←", [name for name, value in levels.items() if value < low]),
-        (high, "↑" if upright else "→", [name for name, value in levels.items() if value > high]),
+        (low, "↓" if upright else "←", [name for name, place in places.items() if place < low]),
+        (high, "↑" if upright else "→", [name for name, place in places.items() if place > high]),
     ):
         if far:
             told[end] = f"{', '.join(f'{name}: {levels[name]:g}' for name in far)} {arrow}"
-    for value in near.values():
-        (axes.axhline if upright else axes.axvline)(value, **style)
+    for place in near.values():
+        (axes.axhline if upright else axes.axvline)(back(place), **style)
     if told and not upright and axes.yaxis_inverted():  # their names stand below the lowest row
         bottom, top = axes.get_ylim()
         axes.set_ylim(bottom + 0.4, top)
     for at, text in told.items():
         if upright:
-            place, offset, side = (1.0, at), (-2, -9 if at == high else 2), "right"
+            point, offset, side = (1.0, back(at)), (-2, -9 if at == high else 2), "right"
         else:
             before = min([at - low, *((at - other) / 2 for other in told if other < at)])
             behind = min([high - at, *((other - at) / 2 for other in told if other > at)])
             left = before > behind
-            place, offset, side = (at, 0.0), (-2 if left else 2, 2), "right" if left else "left"
-        axes.annotate(text, place, offset, _LEVEL[upright], ha=side, **words)
+            point, offset, side = (back(at), 0.0), (-2 if left else 2, 2), "right" if left else "left"
+        axes.annotate(text, point, offset, _LEVEL[upright], ha=side, **words)
 
 
 _LEVEL: Any = {True: ("axes fraction", "data"), False: ("data", "axes fraction")}
@@ -263,7 +272,8 @@ def _compact(svg: str) -> str:
         return svg
     head, pictures = svg[: svg.index("<svg ")], re.split(r'("data:image[^"]*")', svg[svg.index("<svg ") :])
     for index in range(0, len(pictures), 2):
-        pictures[index] = re.sub(r"(\.\d)\d{2,}", r"\1", re.sub(r"\n\s*", "\n", pictures[index]))
+        plain = re.sub(r"\n\s*", "\n", pictures[index])  # what stands between tags are words and numbers to be read
+        pictures[index] = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d)\d{2,}", r"\1", tag[0]), plain)
     return head + "".join(pictures)
 
 

@@ -28,6 +28,7 @@ class _Marks:
     text: tuple[str, ...]
     at: tuple[str, ...]
     ends: tuple[tuple[float, float], ...]
+    swatch: bool
 
     def told(self) -> range | list[int]:
         """The marks that get a tooltip: of very many, evenly chosen ones, which are more than a screen can part."""
@@ -48,11 +49,12 @@ class Tooltips:
 
     def add(
         self, axes: Axes, arm: str, style: Style, x: Iterable[float], y: Iterable[float], text: Iterable[str],
-        at: Sequence[str] = (), ends: Sequence[tuple[float, float]] = (),
+        at: Sequence[str] = (), ends: Sequence[tuple[float, float]] = (), swatch: bool = True,
     ) -> None:  # fmt: skip
         """Add an arm's marks that have finite coordinates.
 
         `at`: names to show instead of x values; `ends`: of each mark's interval, for the table of the data.
+        `swatch`: whether the marks are drawn in the arm's style, which is then told beside its name.
         """
         rows = list(zip(map(float, x), map(float, y), text, strict=True))
         names, limits = at or [""] * len(rows), ends or [(math.nan, math.nan)] * len(rows)
@@ -63,7 +65,7 @@ class Tooltips:
         ]
         if kept:
             xs, ys, texts, ats, both = zip(*kept, strict=True)
-            self._marks.append(_Marks(arm, style.key, axes, xs, ys, texts, ats if any(ats) else (), both))
+            self._marks.append(_Marks(arm, style.key, axes, xs, ys, texts, ats if any(ats) else (), both, swatch))
 
     def to_csv(self) -> str:
         """The plotted data as a table: arm, coordinates, names, and the ends of intervals where they were given."""
@@ -92,6 +94,7 @@ class Tooltips:
                     "x": [_short(marks.x[i]) for i in marks.told()], "y": [_short(marks.y[i]) for i in marks.told()],
                     "text": [marks.text[i] for i in marks.told()],
                     **({"at": [marks.at[i] for i in marks.told()]} if marks.at else {}),
+                    **({} if marks.swatch else {"bare": True}),
                 }
                 for marks in self._marks
             ],

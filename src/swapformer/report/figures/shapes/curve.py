@@ -50,15 +50,16 @@ def draw_curve(found: Found[Curve], data: FigureData) -> ReportFigure | None:
     for axes in figure.all_axes:
         for point in shape.published:
             draw_hollow(axes, point.x, point.y, hollow[point.name])
-        for place in shape.marks.values():
-            axes.axvline(place, color=SOFT, linewidth=1, linestyle=(0, (3, 2)), zorder=1)
+        marks = [_first(found, arm).marks for (arm, _), each in figure.panels.items() if each is axes]
+        for label, place in marks[0].items():
+            if all(each.get(label) == place for each in marks):
+                axes.axvline(place, color=SOFT, linewidth=1, linestyle=(0, (3, 2)), zorder=1)
         _scale(axes, shape, len(figure.all_axes) == 1)
         _guides(axes, shape, [line for line in lines if figure.panels[line.arm, line.series] is axes])
     caption = found.caption(_axes)
     if any(len(each.xs) > _GROUPS and each.weights for seeds in found.shapes.values() for each in seeds.values()):
         caption += f" Neighbouring points are put together, in at most {_GROUPS} groups."
-    for label, place in shape.marks.items():
-        caption += f" The dashed vertical line marks the {label}, {compact(place)}."
+    caption += _marks_said(found)
     if slopes:
         scales = "logarithms of both axes" if shape.log_x and shape.log_y else "axes as drawn"
         caption += (
@@ -79,6 +80,26 @@ def draw_curve(found: Found[Curve], data: FigureData) -> ReportFigure | None:
     return ReportFigure.of(found.slug, found.title, caption, figure.figure, tooltips, csv=text)
 
 
+def _first(found: Found[Curve], arm: str) -> Curve:
+    return next(iter(found.shapes[arm].values()))
+
+
+def _marks_said(found: Found[Curve]) -> str:
+    """Sentences on the vertical lines; where arms differ in one, it stands in panels of one arm only."""
+    said, marks = "", {arm: _first(found, arm).marks for arm in found.shapes}
+    for label in dict.fromkeys(label for each in marks.values() for label in each):
+        places = {arm: each.get(label) for arm, each in marks.items()}
+        first, *others = places.values()
+        if first is not None and all(place == first for place in others):
+            said += f" The dashed vertical line marks the {label}, {compact(first)}."
+        else:
+            each = ", ".join(f"{compact(place)} of {arm}" for arm, place in places.items() if place is not None)
+            said += (
+                f" The {label} is not the same for all arms: {each}; a dashed vertical line marks it in panels of one."
+            )
+    return said
+
+
 def _axes(shape: Curve) -> object:
     """Equal in number is enough: point k of every seed belongs to point k of the others."""
     return len(shape.xs), shape.points, tuple(shape.series)
@@ -89,10 +110,9 @@ def _lines(arm: str, found: Found[Curve]) -> list[Line]:
     lines = []
     for series in alike[0].series:
         pooled = [_pooled(each, series) for each in alike]
-        if len({len(x) for x, _ in pooled}) > 1:  # other places were asked with each seed
-            pooled = pooled[:1]
-        x = mean_over_seeds(np.array([x for x, _ in pooled])).value
-        lines.append(Line(arm, series, x, np.array([values for _, values in pooled]), alike[0].points))
+        x, values = mean_over_seeds(np.array([x for x, _ in pooled])).value, np.array([row for _, row in pooled])
+        there = np.isfinite(values).any(axis=0) | (len(x) == len(alike[0].xs))  # not groups that no seed observed
+        lines.append(Line(arm, series, x[there], values[:, there], alike[0].points))
     return [line for line in lines if line.values.size]
 
 
@@ -102,10 +122,12 @@ def _pooled(shape: Curve, series: str) -> tuple[FloatArray, FloatArray]:
     if series not in shape.weights or len(x) <= _GROUPS:
         return x, values
     weight = np.where(np.isfinite(values), array(shape.weights[series]), 0.0)
-    groups = [group for group in np.array_split(np.arange(len(x)), _GROUPS) if weight[group].sum() > 0]
-    totals = [float(weight[group].sum()) for group in groups]
-    sums = [float(np.nansum(values[group] * weight[group])) for group in groups]
-    return np.array([x[group].mean() for group in groups]), np.array(sums) / np.array(totals)
+    groups = np.array_split(np.arange(len(x)), _GROUPS)
+    totals = np.array([weight[group].sum() for group in groups])
+    sums = np.array([np.nansum(values[group] * weight[group]) for group in groups])
+    return np.array([x[group].mean() for group in groups]), np.where(
+        totals > 0, sums / np.maximum(totals, 1e-300), np.nan
+    )
 
 
 def _scale(axes: Axes, shape: Curve, large: bool) -> None:

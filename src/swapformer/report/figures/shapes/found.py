@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -100,6 +100,18 @@ def mean_over_seeds(values: FloatArray) -> Mean:
 def array(values: Sequence[Any]) -> FloatArray:
     """Numbers of a shape as an array; None becomes nan."""
     return np.array(values, dtype=float)
+
+
+def merged(lists: Iterable[Sequence[str]]) -> list[str]:
+    """All names of several lists, each behind the one before it in its own: a deeper arm's layers stand in order."""
+    found: list[str] = []
+    for names in lists:
+        at = 0
+        for name in names:
+            if name not in found:
+                found.insert(at, name)
+            at = found.index(name) + 1
+    return found
 
 
 def found_shapes(data: FigureData) -> list[Found[Shape]]:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData
 from swapformer.report.figures.panels import MAX_TOGETHER, draw_line, line_panels
-from swapformer.report.figures.shapes.found import Mean, mean_over_seeds
+from swapformer.report.figures.shapes.found import Mean, mean_over_seeds, merged
 from swapformer.report.figures.style import Style, series_styles
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.number_format import interval_text
@@ -59,7 +59,7 @@ class Lines:
 
     def __post_init__(self) -> None:
         self.arms = list(dict.fromkeys(line.arm for line in self.lines))
-        self.series = list(dict.fromkeys(line.series for line in self.lines))
+        self.series = merged([line.series for line in self.lines if line.arm == arm] for arm in self.arms)
         self.panels: dict[tuple[str, str], Axes] = {}
         self.styles: dict[tuple[str, str], Style] = {}
         self.figure = self._layout()
@@ -131,8 +131,9 @@ class Lines:
                     x, mean.value, style.marker, color=style.color, markersize=6, markeredgewidth=0, gid=style.key
                 )
             texts = [interval_text(*row) for row in zip(mean.value, mean.low, mean.high, strict=True)]
-            who = line.arm if len(self.series) == 1 else f"{line.arm}, {line.series or 'all'}"
-            tooltips.add(axes, who, style, x, mean.value, texts, line.points)
+            alone = len(self.series) == 1
+            who = line.arm if alone else f"{line.arm}, {line.series or 'all'}"
+            tooltips.add(axes, who, style, x, mean.value, texts, line.points, swatch=alone)
 
     @staticmethod
     def _fill(axes: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: Style) -> None:

@@ -23,6 +23,8 @@ from swapformer.results.shapes import Matrix
 _MAX_ARMS, _MAX_PARTS, _MAX_TOOLTIPS = 12, 12, 600
 _CELL, _WRITTEN = 0.36, 0.31
 """Inches of a cell, and from how many its number is written."""
+_MOST = 128
+"""Rows and columns that are drawn. A figure that is too large loses the numbers in its cells first, then cells."""
 _GAP, _SIDE, _LEAST = 0.14, 2.4, 0.62
 _TITLE_LINE = 0.14
 
@@ -62,8 +64,8 @@ def draw_matrices(parts: Mapping[str, Found[Matrix]], data: FigureData) -> Repor
         figure = _Sheet(drawn, scale, first.first.unit, tooltips, data, most).figure
         return figure, svg.to_svg(figure, title)
 
-    text, side = cells.within_size(draw, 128)
-    caption = own + first.caption(_axes, band="").removeprefix(first.first.caption).lstrip()
+    text, side = cells.within_size(draw, _MOST)
+    caption = own + _seeds_said(parts)
     left_out = [
         f"{len(arms) - len(shown_arms)} arms" if len(arms) > len(shown_arms) else "",
         f"{len(names) - len(shown)} of {len(names)} matrices" if len(names) > len(shown) else "",
@@ -98,6 +100,14 @@ def _said(parts: Mapping[str, Found[Matrix]]) -> tuple[str, str]:
     if len(captions) > 1:
         captions = [f"{part}: {of.first.caption}" for part, of in parts.items()]
     return ", ".join(titles[:3]) + (" …" if len(titles) > 3 else ""), "".join(f"{each} " for each in captions if each)
+
+
+def _seeds_said(parts: Mapping[str, Found[Matrix]]) -> str:
+    """The seeds that the matrices of a sheet are means over, part by part where they are not the same."""
+    said: dict[str, list[str]] = {}
+    for part, found in parts.items():
+        said.setdefault(found.caption(_axes, band="").removeprefix(found.first.caption).lstrip(), []).append(part)
+    return " ".join(said) if len(said) == 1 else " ".join(f"{', '.join(of)}: {text}" for text, of in said.items())
 
 
 def _axes(shape: Matrix) -> object:
@@ -189,7 +199,7 @@ class _Sheet:
             cells.name_ticks(axes, each.rows, height, "y")
         if below:
             cells.name_ticks(axes, each.columns, width, "x")
-        written = width / columns >= _WRITTEN and height / rows >= 0.15
+        written = width / columns >= _WRITTEN and height / rows >= 0.15 and self.most == _MOST
         for (i, j), value in np.ndenumerate(values) if written else ():
             if np.isfinite(value):
                 color = self.scale.text_color(value)

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData, ReportFigure
 from swapformer.report.figures.scales import logarithmic
-from swapformer.report.figures.shapes.found import Found, array
+from swapformer.report.figures.shapes.found import Found, array, merged
 from swapformer.report.figures.shapes.lines import Line, Lines
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.results_csv import csv_text
@@ -24,8 +24,8 @@ _LONGEST_LABEL = 20
 def draw_profile(found: Found[Profile], data: FigureData) -> ReportFigure | None:
     """Means by layer with bands: arms together at one moment, or a panel for each arm with a line for each moment."""
     shape = found.first
-    labels = _union(each.layers for seeds in found.shapes.values() for each in seeds.values())
-    moments = _union(each.moments for seeds in found.shapes.values() for each in seeds.values())
+    labels = merged(each.layers for seeds in found.shapes.values() for each in seeds.values())
+    moments = merged(each.moments for seeds in found.shapes.values() for each in seeds.values())
     name, numbers = _numbers(labels)
     place = dict(zip(labels, numbers, strict=True))
     lines = []
@@ -60,10 +60,6 @@ def draw_profile(found: Found[Profile], data: FigureData) -> ReportFigure | None
 
 def _axes(shape: Profile) -> object:
     return shape.layers, shape.moments
-
-
-def _union(lists: object) -> list[str]:
-    return list(dict.fromkeys(label for each in lists for label in each))  # type: ignore[attr-defined]
 
 
 def _numbers(labels: Sequence[str]) -> tuple[str, list[float]]:

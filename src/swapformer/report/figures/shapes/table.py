@@ -23,26 +23,30 @@ _LONGEST = 28
 
 def draw_table(found: Found[Table], data: FigureData) -> ReportFigure | None:
     """The rows of all arms; numbers are means over seeds with their 95 % t intervals where all seeds have the row."""
-    shape = found.first
     several = len(found.shapes) > 1
+    columns = list(
+        dict.fromkeys(name for seeds in found.shapes.values() for each in seeds.values() for name in each.columns)
+    )
     rows: list[tuple[str, ...]] = []
     numbers: list[tuple[object, ...]] = []
     for arm in found.shapes:
         alike = list(found.alike(arm, _axes).values())
-        for index, row in enumerate(alike[0].rows):
-            means = [_mean([each.rows[index][column] for each in alike]) for column in range(len(row))]
+        places = [alike[0].columns.index(name) if name in alike[0].columns else None for name in columns]
+        for index in range(len(alike[0].rows)):
+            of_all = [[None if at is None else each.rows[index][at] for at in places] for each in alike]
+            row, means = of_all[0], [_mean(cells) for cells in zip(*of_all, strict=True)]
             shown = [_text(cell, mean) for cell, mean in zip(row, means, strict=True)]
             rows.append((arm, *shown) if several else tuple(shown))
             numbers.append(
                 (arm, *(cell if mean is None else float(mean.value[0]) for cell, mean in zip(row, means, strict=True)))
             )
-    if not rows or not shape.columns:
+    if not rows or not columns:
         return None
-    header = ("arm", *shape.columns) if several else tuple(shape.columns)
+    header = ("arm", *columns) if several else tuple(columns)
     caption = found.caption(_axes, band="95 % t intervals")
     if len(rows) > _MOST:
         caption += f" The first {_MOST} of {len(rows)} rows; all are in the CSV."
-    text = csv_text(("arm", *shape.columns), numbers)
+    text = csv_text(("arm", *columns), numbers)
     return ReportFigure(
         found.slug, found.title, caption, _picture(header, rows, found.title), None, text, (header, tuple(rows[:_MOST]))
     )

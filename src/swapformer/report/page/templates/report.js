@@ -13,8 +13,9 @@
   // Tables: each head is a button; it sorts down, up, and back to the study's order. What has no value stands last.
   const value = (row, column) => {
     const cell = row.cells[column];
-    const text = cell.dataset.v ?? cell.textContent.trim();
-    return text === "" || text === "–" ? null : isNaN(text) ? text.toLowerCase() : Number(text);
+    const text = (cell.dataset.v ?? cell.textContent.trim()).replaceAll("\u2212", "-").replaceAll("\u202f", "");
+    const number = /^[-+]?\d+(\.\d+)?(e[-+]?\d+)?(?=$| ?[[(])/.exec(text); // perhaps with an interval behind it
+    return text === "" || text === "–" ? null : number ? Number(number[0]) : text.toLowerCase();
   };
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
   const sort = (table, column, order) => {
@@ -116,7 +117,7 @@
     const { at, x } = chosen[0];
     const title = at !== undefined ? `${figure.name} ${at}` : figure.by === "x" ? `${figure.name} ${x}` : "";
     const lines = chosen.map((point) => {
-      const swatch = switches.get(point.marks.key)?.querySelector("svg")?.cloneNode(true);
+      const swatch = !point.marks.bare && switches.get(point.marks.key)?.querySelector("svg")?.cloneNode(true);
       return make("div", {}, ...(swatch ? [swatch] : []), make("b", {}, point.marks.arm), make("span", {}, point.text));
     });
     tip.replaceChildren(...(title ? [make("i", {}, title)] : []), ...lines);
