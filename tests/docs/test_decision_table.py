@@ -61,8 +61,14 @@ def test_the_verdict_makes_the_mark(exercise: Path, claim: str, mark: str) -> No
 
 
 def test_an_undecided_claim_is_marked_so(exercise: Path) -> None:
-    claim = "behind 256 tokens of one sequence mqa writes less than 1.5 times as fast"
-    assert cell(exercise, arm="mqa", claim=claim, supported="better", refuted="worse").mark == "undecided"
+    """A margin at the very mean is in the middle of any interval."""
+    metric = "derived/log_speed_256"
+    mean = by_hand("mqa", metric) - by_hand("mha8", metric)
+    text = (exercise / "decode" / "study.yaml").read_text(encoding="utf-8")
+    contrast = f"{{weights: {{mqa: 1, mha8: -1}}, metric: {metric}, below: {mean}}}"
+    changed = text.replace("claims:\n", f"claims:\n  - {{text: open, contrast: {contrast}}}\n")
+    (exercise / "decode" / "study.yaml").write_text(changed, encoding="utf-8")
+    assert cell(exercise, arm="mqa", claim="open", supported="better", refuted="worse").mark == "undecided"
 
 
 def test_a_study_that_was_not_run_says_so(exercise: Path) -> None:
