@@ -95,6 +95,9 @@ class TestAProfile:
             ("a", "init", "1.0"), ("a", "init", "2.0"), ("a", "end", "3.0"),
         ]  # fmt: skip
         assert "init</text>" in figure.svg
+        assert {marks.get("bare") for marks in figure.tooltips["marks"]} == {True}, "no swatch of another line"
+        one = alone(tmp_path / "one", {"a": [profile([1.0, 2.0])], "b": [profile([1.0, 2.0])]})
+        assert one.tooltips is not None and not any("bare" in marks for marks in one.tooltips["marks"])
 
     def test_leaves_seeds_out_that_have_other_layers_and_says_so(self, tmp_path: Path) -> None:
         figure = alone(tmp_path, {"a": [profile([1.0, 2.0]), profile([9.0]), profile([3.0, 4.0])]})

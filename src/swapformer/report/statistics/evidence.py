@@ -277,8 +277,8 @@ class Evidence:
 
     def same_class(self, *arms: str) -> BoolArray:
         """The seeds with which trials of all these arms ran in one environment class."""
-        first, *others = (self.classes.get(arm, np.full(len(self.seeds), "", dtype=object)) for arm in arms)
-        return np.all([first == first, *(first == other for other in others)], axis=0).astype(bool)
+        found = [self.classes.get(arm, np.full(len(self.seeds), "", dtype=object)) for arm in arms]
+        return np.all([each == found[0] for each in found], axis=0).astype(bool)
 
     def terms_apart(self, terms: Sequence[Term]) -> set[int]:
         """The seeds that have all values of a sum, which are not of one environment class."""

@@ -131,9 +131,9 @@ class Lines:
                     x, mean.value, style.marker, color=style.color, markersize=6, markeredgewidth=0, gid=style.key
                 )
             texts = [interval_text(*row) for row in zip(mean.value, mean.low, mean.high, strict=True)]
-            alone = len(self.series) == 1
-            who = line.arm if alone else f"{line.arm}, {line.series or 'all'}"
-            tooltips.add(axes, who, style, x, mean.value, texts, line.points, swatch=alone)
+            of_arm = len(self.series) == 1  # then its style is the arm's
+            who = line.arm if of_arm else f"{line.arm}, {line.series or 'all'}"
+            tooltips.add(axes, who, style, x, mean.value, texts, line.points, swatch=of_arm)
 
     @staticmethod
     def _fill(axes: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: Style) -> None:
