@@ -181,6 +181,7 @@ def test_wrong_use_gets_one_line_that_says_what_must_hold(
         ("x,y\n1,2\n3\n", "a.csv:3: a line must have 2 cells like the header, but has 1"),
         ("x\n1\ninf\n", "a.csv:3: .* has 'inf'"),
         ("", "task.columns must name at least one column"),
+        ("x,y,x\n1,2,3\n", "each column of .* must be named once, but .*x.* stands twice in its header"),
         ("x\n" + "7\n" * 90, "every column of .* must vary in its training part"),
     ],
 )

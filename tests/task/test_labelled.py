@@ -236,6 +236,8 @@ def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path
         (Regression, {"value": None}, {}, r"line 8 it is null"),
         (Regression, {"value": "nan"}, {}, r"line 8 it is 'nan'"),
         (Regression, {}, {"values": []}, r"task.values must be a list of columns"),
+        (Classification, {"text": ""}, {}, r"must have its texts, but at .*line 8 one is empty; remove that row"),
+        (SequenceToSequence, {"target": ""}, {}, r"at .*line 8 one is empty"),
         (SequenceToSequence, {"target": 3}, {}, r"the column 'target' must hold text, but at .*line 8 it is 3"),
         (Classification, {}, {"split": [0.999, 0.0005, 0.0005]}, "the val split of .*rows.jsonl' must have rows"),
     ],

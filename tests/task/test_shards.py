@@ -162,6 +162,16 @@ def test_a_file_that_holds_something_else_is_refused(name: str, content: Any, me
     assert "\n" not in str(refused.value)
 
 
+def test_ids_of_uint16_are_not_those_of_a_large_vocabulary(folder: Path) -> None:
+    """A file of uint32 without a header would be read as twice as many ids."""
+    np.arange(40, dtype="<u4").tofile(folder / "train.bin")
+    assert task(folder, train="train.bin", size=1 << 16).corpus.lengths[0] == 80
+    with pytest.raises(
+        UsageError, match=r"ids are uint16, below 65536, but task/tokeniser has 65537; write it as .npy"
+    ):
+        task(folder, train="train.bin", size=(1 << 16) + 1)
+
+
 def test_ids_beyond_the_vocabulary_are_refused_where_they_are_met(folder: Path) -> None:
     made = task(folder, size=40)
     with pytest.raises(UsageError, match=r"below the 40 of task/tokeniser, but '.*train_1.bin' has 49"):

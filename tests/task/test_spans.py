@@ -16,8 +16,8 @@ from swapformer.random import stream
 from swapformer.task import Spans
 from swapformer.task.division import SPLITS
 from swapformer.task.source import Files
-from swapformer.task.spans import random_composition
-from swapformer.task.tokeniser import Characters
+from swapformer.task.spans import random_composition, sentinel
+from swapformer.task.tokeniser import END, PAD, Characters, Trained
 
 N = 3000
 SHARES = (0.6, 0.2, 0.2)
@@ -72,6 +72,23 @@ def test_source_and_answer_together_are_the_text(distinct: Path) -> None:
                 assert source[0] >= FIRST and 2 <= source[-2] < FIRST, (
                     "a run first, a span last, as in the paper's code"
                 )
+
+
+def test_sentinels_that_a_trained_tokeniser_has_in_another_order_mark_the_same_spans(
+    distinct: Path, tmp_path: Path
+) -> None:
+    written = spans(distinct).train_batch(3, 5)
+    order = [PAD, *map(sentinel, reversed(range(SENTINELS))), END]
+    learned = Characters(special=order)
+    learned = learned.with_learned(learned.learn([distinct.read_text(encoding="utf-8")], order, 1))
+    (tmp_path / "vocabulary.json").write_text(learned.to_json(), encoding="utf-8")
+    mine = spans(distinct, tokeniser=Trained(path=str(tmp_path / "vocabulary.json")))
+    batch = mine.train_batch(3, 5)
+    spelled = [
+        [one.tokeniser.learned.tokens[number] for number in ids.flatten().tolist()]
+        for one, ids in ((spans(distinct), written.targets), (mine, batch.targets))
+    ]
+    assert spelled[0] == spelled[1] and not torch.equal(written.targets, batch.targets)
 
 
 def test_lengths_are_those_of_t5() -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from swapformer.errors import UsageError
-from swapformer.task import Addition, Batch, Copy
+from swapformer.random import stream
+from swapformer.task import Addition, Batch, Copy, Ordered, Periodic
 from swapformer.task.base import Split
 from swapformer.task.synthetic import Synthetic
 from task import solvers
@@ -137,6 +138,20 @@ def test_splits_of_small_spaces_are_disjoint_and_exact_item_by_item(
     # All items come up: training lacks those of evaluation lengths, and these are few.
     unseen = total - sum(len(items) for items in drawn.values())
     assert unseen == (45 - int(45 * 0.2) if 7 in everything else 0)
+
+
+@pytest.mark.parametrize(
+    "task", [Ordered(symbols=128, lengths=[4, 16]), Periodic(symbols=9, periods=[2, 3], lengths=[5, 14])]
+)
+def test_a_motif_is_in_one_split_at_every_length(task: Synthetic) -> None:
+    """With about 500 motifs the draws may list them at one length and not at the next."""
+    count = 20_000
+    content = task.draw(stream("any"), torch.full((count,), 16), 16)
+    splits = [
+        task.belongs("train", content, torch.full((count,), length))
+        for length in range(task.lengths[0], task.lengths[1] + 1)
+    ]
+    assert all(torch.equal(one, splits[0]) for one in splits)
 
 
 def test_two_digit_sums_never_cross_splits_and_neither_do_their_mirror_images() -> None:

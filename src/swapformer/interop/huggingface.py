@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,12 @@ class HuggingFaceModel(nn.Module):
             raise ValueError("model=huggingface needs transformers; pip install transformers.") from error
         said = dict(self.resolved(config=config)["config"])
         try:
-            known: Any = AutoConfig.for_model(said.pop("model_type", None), **said)
+            family = said.pop("model_type", None)
+            known: Any = AutoConfig.for_model(family, **said)
+            names = {*AutoConfig.for_model(family).to_dict(), *known.attribute_map}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"model.config must be a config.json of transformers, but: {cut(error)}") from error
+        _require_spelled(said, names)
         limit = getattr(known, "max_position_embeddings", None)
         if limit is not None and limit < max_len:
             raise ValueError(
@@ -73,3 +77,17 @@ class HuggingFaceModel(nn.Module):
 
     def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Any:
         return self.model(input_ids=ids, attention_mask=attention_mask)
+
+
+def _require_spelled(said: Iterable[str], known: Collection[str]) -> None:
+    """UsageError for a setting that is nearly one of `known`: transformers keeps it, and the model takes no notice.
+
+    Others are let through: files of checkpoints hold settings of other versions and programs.
+    """
+    for name in said:
+        near = get_close_matches(name, known, n=1, cutoff=0.8)
+        if near and name not in known and not name.endswith("_token_id"):
+            raise UsageError(
+                f"model.config must spell its settings as transformers does, but {name!r} is none of this model's; "
+                f"write {near[0]}, or leave it out"
+            )

@@ -16,7 +16,7 @@ from torch import Tensor
 from swapformer.errors import UsageError
 from swapformer.interop.rules import Weights
 from swapformer.task.tokeniser import BPE, END, LearnedTokens, Tokeniser, TokenizerJson, WordPiece
-from swapformer.task.tokeniser.subword import bytes_of_symbols
+from swapformer.task.tokeniser.subword import bytes_of_symbols, require_repeatable
 from swapformer.yaml_reader import parse_foreign_json
 
 FILE = "tokenizer.json"
@@ -66,9 +66,11 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
         UsageError: if it is no such file, of a kind that swapformer does not have, or has more symbols than the model.
     """
     try:
-        spec = parse_foreign_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        spec = parse_foreign_json(text)
         kind, pieces = spec["model"].get("type"), spec["model"]["vocab"]
         added = {token["content"]: token for token in spec.get("added_tokens") or ()}
+        require_repeatable(text)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path} must be a tokenizer.json of the library tokenizers, but it is not: {error}"

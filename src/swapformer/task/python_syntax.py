@@ -78,7 +78,8 @@ ROLES = (
     "argument", "assigned", "attribute", "called", "definition", "imported", "method", "name", "parameter",
 )  # fmt: skip
 """What a token may be. `argument`: the name before = in a call; `called`: a name that is called; `method`: an attribute
-that is called; `assigned`: a name that takes a value; `definition`: of a function or class; `name`: any other name."""
+that is called; `assigned`: a name that takes a value; `definition`: of a function or class; `name`: any other name,
+also one that takes a value in `except … as` or in a pattern of `match`."""
 
 _KINDS = {tokenize.COMMENT: "comment", tokenize.NUMBER: "number", tokenize.OP: "operator", tokenize.STRING: "string"}
 _FORMATTED = ("FSTRING", "TSTRING")

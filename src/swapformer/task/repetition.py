@@ -71,6 +71,7 @@ class Ordered(Synthetic):
     """
 
     remedy = "raise task.symbols or task.strides"
+    same_at_each_length = True
     shortest = 3
 
     def __init__(
@@ -112,6 +113,7 @@ class Periodic(Synthetic):
     """
 
     remedy = "raise task.symbols or task.periods"
+    same_at_each_length = True
 
     def __init__(
         self, *, symbols: int = 26, periods: Sequence[int] = (2, 6), lengths: Sequence[int] = (12, 24), **settings: Any

@@ -54,6 +54,11 @@ def _chosen(path: str, header: Sequence[str], columns: Sequence[str] | None) -> 
             f"task.columns must be columns of {path!r}, which has {', '.join(header) or 'none'}, but {missing[0]!r} "
             f"is not{suggest(missing[0], header)}"
         )
+    if twice := [name for name in names if header.count(name) > 1 or names.count(name) > 1]:
+        raise UsageError(
+            f"each column of {path!r} must be named once, but {twice[0]!r} stands twice in "
+            f"{'its header' if header.count(twice[0]) > 1 else 'task.columns'}; give each its own name"
+        )
     if not names:
         raise UsageError(f"task.columns must name at least one column of {path!r}, which has {', '.join(header)}")
     return [header.index(name) for name in names]

@@ -90,7 +90,7 @@ class Shards(Source):
                 "ends a document"
             )
         parts: dict[str, _Joined] = {
-            split: _Joined([_mapped(file) for file in files], size) for split, files in self.files.items()
+            split: _Joined([_mapped(file, size) for file in files], size) for split, files in self.files.items()
         }
         facts = {split: [_digest(one, self.full) for one in ids.parts] for split, ids in parts.items()}
         content = json.dumps([facts, self.end, tokeniser.with_learned(learned).unit])
@@ -195,15 +195,15 @@ def _advise(part: np.memmap[Any, Any], *advice: str) -> None:
             held.madvise(getattr(mmap, each))
 
 
-def _mapped(file: Path) -> np.memmap[Any, Any]:
-    """The ids of a file. UsageError: it holds something else."""
-    try:
-        return {".npy": _npy, ".bin": _bin}[file.suffix](file)
-    except KeyError:
+def _mapped(file: Path, size: int) -> np.memmap[Any, Any]:
+    """The ids of a file for a vocabulary of a size. UsageError: it holds something else."""
+    if file.suffix not in (".npy", ".bin"):
         raise UsageError(
             f"token ids must be in files that end in .npy or .bin, but {str(file)!r} does not; name those that do, "
             "such as task.source.train='*train*.bin', or take task/source=files for texts"
-        ) from None
+        )
+    try:
+        return _npy(file) if file.suffix == ".npy" else _bin(file, size)
     except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise UsageError(f"{str(file)!r} must hold token ids, but cannot be read: {error}") from None
 
@@ -215,7 +215,7 @@ def _npy(file: Path) -> np.memmap[Any, Any]:
     return found
 
 
-def _bin(file: Path) -> np.memmap[Any, Any]:
+def _bin(file: Path, vocabulary: int) -> np.memmap[Any, Any]:
     size = file.stat().st_size
     header = np.fromfile(file, dtype="<i4", count=_HEADER)
     if len(header) == _HEADER and (kind := _KINDS.get(int(header[0]))) is not None:
@@ -225,6 +225,11 @@ def _bin(file: Path) -> np.memmap[Any, Any]:
         return np.memmap(file, dtype=kind, mode="r", offset=4 * _HEADER)
     if size % 2 or size == 0:
         raise ValueError(f"it has {size} bytes, and ids of uint16 take an even number; write it again, or as .npy")
+    if vocabulary > 1 << 16:
+        raise ValueError(
+            f"without llm.c's header its ids are uint16, below 65536, but task/tokeniser has {vocabulary}; write it as "
+            ".npy, or with that header"
+        )
     return np.memmap(file, dtype="<u2", mode="r")
 
 

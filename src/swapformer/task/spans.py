@@ -54,7 +54,7 @@ class Spans(BlockTask):
                     f"task.rate={rate} and task.mean_length={mean_length}, but is {sentinels}; take more"
                 )
         self.start_token, self.end_token = self.tokeniser.ids[PAD], self.tokeniser.ids[END]
-        self._first_sentinel = self.tokeniser.ids[sentinel(0)]
+        self._marks = torch.tensor([self.tokeniser.ids[sentinel(number)] for number in range(self.sentinels)])
         self.train_length = sum(self.gaps(self.block)) + 1
         shapes = [(length, *self.gaps(length)) for length in self.lengths_by_set.values()]
         self.max_length = max(max(length - missing, missing) + spans + 1 for length, missing, spans in shapes)
@@ -76,7 +76,7 @@ class Spans(BlockTask):
         ends = torch.stack(runs, dim=2).flatten(1).cumsum(1)
         turn = torch.searchsorted(ends, torch.arange(length).expand(len(ids), -1).contiguous(), right=True)
         missing_here, span = turn % 2 == 1, turn // 2
-        mark = span + self._first_sentinel
+        mark = self._marks[span]
         before = missing_here.cumsum(1) - missing_here.long()
         # In the source a sentinel stands where its span was; in the answer, where the run before its span was.
         source = self._fill_in(length - missing + spans, torch.arange(length) - before + span, missing_here, mark, ids)

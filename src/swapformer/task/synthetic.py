@@ -62,6 +62,8 @@ class Synthetic(PassesSettings, Task):
     """Whether the splits share no item."""
     shares: Mapping[Split, float] = SHARES
     """Of the items, for each split."""
+    same_at_each_length = False
+    """Whether an item does not depend on its length, so that it must be in one split at every length."""
     ordered_operands = False
     """Whether the parts of an item in another order are another item, which may be in another split."""
     remedy = "make the items more varied"
@@ -98,8 +100,10 @@ class Synthetic(PassesSettings, Task):
         self.splits = ContentSplit(
             alphabet, self.width_at(every_length[-1]), every_length[-1], self.shares, self.ordered_operands
         )
+        everything = None
         for length in every_length if self.held_out else ():
-            everything = self.list_items(length)
+            if length == every_length[0] or not self.same_at_each_length:
+                everything = self.list_items(length)
             if everything is not None:
                 self.splits.list_all(length, everything, self.remedy)
         self._blocks = BatchBlocks(self._block, self.batch_size, max(1, self.rows_at_once // self.batch_size))

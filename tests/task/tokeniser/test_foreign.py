@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from swapformer.errors import UsageError
-from swapformer.interop.tokeniser import their_tokeniser
+from swapformer.interop.tokeniser import read_tokeniser, their_tokeniser
 from swapformer.task.tokeniser import Numbers, Tokeniser, TokenizerJson, Trained
 
 TEXT = "def naïve(x):\n    return x  # 日本 <|endoftext|>"
@@ -67,6 +67,37 @@ def test_bytes_are_counted_only_where_tokens_are_bytes(tmp_path: Path) -> None:
     assert TokenizerJson(path=str(written(tmp_path / "other", pre_tokenizer=pre_tokenizers.Sequence(kept)))).lossless
     metaspace = {"pre_tokenizer": pre_tokenizers.Metaspace(), "decoder": decoders.Metaspace()}
     assert not TokenizerJson(path=str(written(tmp_path / "other", **metaspace))).lossless
+
+
+def test_what_lacks_a_byte_loses_text_and_is_not_lossless(tmp_path: Path) -> None:
+    """By its own file and by an import, which makes it a BPE of ours."""
+    for change, whole in (({}, True), ({"lacks": "Ä"}, False), ({"normalizer": {"type": "Lowercase"}}, False)):
+        spec = json.loads(written(tmp_path).read_text(encoding="utf-8"))
+        if "lacks" in change:
+            spec["model"]["vocab"] = {
+                f"{piece}{piece}" if piece == "Ã" else piece: n for piece, n in spec["model"]["vocab"].items()
+            }
+            spec["model"]["merges"] = []
+        else:
+            spec |= change
+        (tmp_path / "tokenizer.json").write_text(json.dumps(spec), encoding="utf-8")
+        (tmp_path / "imported.json").write_text(read_tokeniser(tmp_path / "tokenizer.json", 400).text, encoding="utf-8")
+        for one in (TokenizerJson(path=str(tmp_path)), Trained(path=str(tmp_path / "imported.json"))):
+            found = known(one)
+            assert found.lossless == one.lossless == whole, (one, change)
+            assert (found.read(found.write(["Äpfel"])[0]) == "Äpfel") == whole
+
+
+def test_merges_that_are_left_out_at_random_are_refused(tmp_path: Path) -> None:
+    spec = json.loads(written(tmp_path).read_text(encoding="utf-8"))
+    spec["model"]["dropout"] = 0.5
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec), encoding="utf-8")
+    for read in (
+        lambda: TokenizerJson(path=str(tmp_path)).settings(),
+        lambda: read_tokeniser(tmp_path / "tokenizer.json", 400),
+    ):
+        with pytest.raises(UsageError, match=r"`dropout` is 0.5\); set it to null"):
+            read()
 
 
 def test_a_trial_that_kept_it_writes_without_the_file(tmp_path: Path) -> None:

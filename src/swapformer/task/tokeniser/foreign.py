@@ -14,8 +14,7 @@ import numpy as np
 from swapformer.errors import UsageError, quote
 from swapformer.ranges import Several
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
-from swapformer.task.tokeniser.subword import bytes_of_symbols
-from swapformer.yaml_reader import parse_foreign_json
+from swapformer.task.tokeniser.subword import bytes_of_symbols, keeps_bytes, require_repeatable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -39,8 +38,8 @@ class TokenizerJson(_Foreign):
     """A tokenizer.json, as it numbers its tokens. Special tokens in a text are written as the text that they are.
 
     `path`: the file, or the folder that it is in. Losses per byte are measured where its tokens are bytes (byte-level
-    BPE without a normaliser, such as GPT-2's); others lose white space.
-    UsageError: there is no such file, or the library cannot read it.
+    BPE with all 256 bytes and no normaliser, such as GPT-2's); others lose white space, or what they do not know.
+    UsageError: there is no such file, the library cannot read it, or it writes a text differently each time.
     """
 
     def __init__(self, *, path: str) -> None:
@@ -62,7 +61,7 @@ class TokenizerJson(_Foreign):
 
     @property
     def lossless(self) -> bool:  # type: ignore[override]  # it depends on the file
-        return _bytewise((self._learned or self._known).model)
+        return keeps_bytes((self._learned or self._known).model)
 
     def settings(self) -> dict[str, Any]:
         return {"tokenizer": sha256(self._known.model.encode()).hexdigest(), "tokenizers": version("tokenizers")}
@@ -94,30 +93,16 @@ def _library(text: str) -> Library:
         found = Library.from_str(text)
     except Exception as error:  # the library raises bare exceptions
         raise ValueError(str(error)) from None
+    require_repeatable(text)
     found.encode_special_tokens = True
     found.no_truncation()
     found.no_padding()
     return found
 
 
-def _bytewise(text: str) -> bool:
-    """Whether each token of a tokenizer.json stands for some bytes of the text as it was: nothing is added or lost."""
-    spec = parse_foreign_json(text)
-    cut, decoder = spec.get("pre_tokenizer") or {}, spec.get("decoder") or {}
-    steps = cut.get("pretokenizers") or [cut]
-    whole = all(
-        (step.get("type") == "ByteLevel" and step.get("add_prefix_space") is False)
-        or (step.get("type") == "Split" and step.get("behavior") != "Removed")
-        or step.get("type") == "Digits"
-        for step in steps
-    )
-    ends = steps[-1].get("type") == decoder.get("type") == "ByteLevel"
-    return whole and ends and spec.get("normalizer") is None
-
-
 def _learned(text: str) -> LearnedTokens:
     """The tokens by number, with unused numbers, and the bytes of each."""
-    library, byte_of = _library(text), bytes_of_symbols() if _bytewise(text) else None
+    library, byte_of = _library(text), bytes_of_symbols() if keeps_bytes(text) else None
     pieces = {number: piece for piece, number in library.get_vocab(with_added_tokens=True).items()}
     added = library.get_added_tokens_decoder()
     written, sizes = [], []

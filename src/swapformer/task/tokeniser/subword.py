@@ -14,6 +14,7 @@ from swapformer.errors import UsageError
 from swapformer.ranges import Count
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 from swapformer.task.tokeniser.plain import character_counts
+from swapformer.yaml_reader import parse_foreign_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -90,9 +91,14 @@ class Subword(Tokeniser):
 class BPE(Subword):
     """Byte-pair encoding on bytes (Sennrich et al. 2016, arXiv:1508.07909; bytes: Radford et al. 2019, GPT-2).
 
-    The commonest pair of neighbouring tokens within a word becomes a token, again and again. Every text can be written.
+    The commonest pair of neighbouring tokens within a word becomes a token, again and again. Every text can be written,
+    but by one of another program that lacks bytes or normalises, which is not lossless.
     UsageError: `vocab_size` below 256 and the special tokens, or above what the training text gives.
     """
+
+    @property
+    def lossless(self) -> bool:  # type: ignore[override]  # it depends on what was learned
+        return self._learned is None or keeps_bytes(self._learned.model)
 
     def learn(self, texts: Iterable[str], special: Sequence[str], min_count: int) -> LearnedTokens:
         self.require(256 + len(special), f"256 bytes and {len(special)} special tokens")
@@ -124,6 +130,32 @@ def bytes_of_symbols() -> dict[str, int]:
     printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+def keeps_bytes(text: str) -> bool:
+    """Whether each token of a tokenizer.json stands for some bytes of the text as it was: nothing is added or lost."""
+    spec = parse_foreign_json(text)
+    cut, decoder, model = spec.get("pre_tokenizer") or {}, spec.get("decoder") or {}, spec["model"]
+    steps = cut.get("pretokenizers") or [cut]
+    whole = all(
+        (step.get("type") == "ByteLevel" and step.get("add_prefix_space") is False)
+        or (step.get("type") == "Split" and step.get("behavior") != "Removed")
+        or step.get("type") == "Digits"
+        for step in steps
+    )
+    ends = steps[-1].get("type") == decoder.get("type") == "ByteLevel"
+    pieces = model["vocab"] if isinstance(model["vocab"], dict) else [piece for piece, _ in model["vocab"]]
+    marks = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
+    complete = model.get("type") != "WordLevel" and not marks and bytes_of_symbols().keys() <= set(pieces)
+    return whole and ends and complete and spec.get("normalizer") is None
+
+
+def require_repeatable(text: str) -> None:
+    """ValueError where a tokenizer.json leaves merges out at random: the same text would be other data each time."""
+    if dropout := parse_foreign_json(text)["model"].get("dropout"):
+        raise ValueError(
+            f"it leaves out merges at random (`dropout` is {dropout}); set it to null, so that a text has one spelling"
+        )
 
 
 _UNKNOWN = "[UNK]"
