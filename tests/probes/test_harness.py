@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -52,6 +52,22 @@ def test_white_space_before_a_continuation_is_the_continuations(trained: tuple[A
     """A tokeniser may write it as one token with the word behind, which then has a likelihood."""
     model, task = trained
     assert harness._continuation(model, task, "def main ", "x") == harness._continuation(model, task, "def main", " x")
+
+
+def test_a_symbol_that_joins_both_is_the_continuations(trained: tuple[Any, Any]) -> None:
+    """A tokeniser that writes `return` as one symbol writes nothing behind `retur` where `n` follows."""
+    model, task = trained
+    plain = task.encode("def main")
+
+    class Joins:
+        """Writes the last letter of the context and what follows as one symbol."""
+
+        def encode(self, text: str) -> list[int]:
+            return [*plain[:3], plain[-1]] if text.endswith("!") else plain[: len(text)]
+
+    for context in ("defX", "defXY"):  # as many symbols as both together, and more
+        found = harness._continuation(model, cast("Any", Joins()), context, "!")
+        assert found == pytest.approx(by_definition(model, [*plain[:3], plain[-1]], 1)) and found[0] < 0
 
 
 def test_what_greedy_writing_gives_is_told(trained: tuple[Any, Any]) -> None:

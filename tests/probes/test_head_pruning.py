@@ -11,7 +11,7 @@ import torch
 from scipy.stats import spearmanr
 from torch.nn.functional import cross_entropy
 
-from configs import small
+from configs import SMALL, small
 from copying_heads import HEADS, LENGTH, STRENGTH, Next, copying
 from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import Interface, Readout
@@ -22,7 +22,9 @@ from swapformer.probes.analysis import rank_correlation
 from swapformer.probes.attention_statistics import AttentionStatistics, seen_attention
 from swapformer.probes.head_pruning import HeadPruning, head_importance, loss_without
 from swapformer.results.shapes import Curve, Matrix, Table
+from swapformer.study.config.compose import compose, task_of
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
+from swapformer.training.assemble import build_model
 
 
 def closed_form(copying_heads: int) -> float:
@@ -205,6 +207,20 @@ def test_every_attention_of_an_encoder_decoder_has_its_heads() -> None:
         for place in (f"encoder.{layer}.attn", f"decoder.{layer}.attn", f"decoder.{layer}.cross_attn")
     }
     assert all(value > 0 for value in found.values())
+
+
+def test_heads_of_a_decoder_beside_an_encoder_have_names() -> None:
+    config = compose(["task=reverse", "task.as_source=true", "model/topology=encoder_decoder", *SMALL])
+    task = task_of(config)
+    model = build_model(config, task.interface).eval()
+    with torch.no_grad():
+        found = HeadPruning(batches=1, shares=[50], orders=1, negligible=0.01).measure(model, task)
+    rises = found.shapes["alone/rise"]
+    assert isinstance(rises, Matrix)
+    values = dict(zip(rises.rows, rises.values, strict=True))["decoder.0.attn"]
+    costs = [value - (sum(values) - value) / (len(values) - 1) for value in values]
+    assert found.metrics["probe/pruning/previous_token"] in [pytest.approx(cost) for cost in costs]
+    assert "probe/pruning/prefix_matching" in found.metrics
 
 
 def test_rank_correlation_is_spearmans_and_none_of_what_does_not_vary() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from configs import SMALL
 from swapformer.errors import UsageError
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
-from swapformer.study.config.compose import check, compose
+from swapformer.probes.head_similarity import HeadSimilarity
+from swapformer.study.config.compose import check, compose, task_of
+from swapformer.training.assemble import build_model
 
 
 def mean(weights: torch.Tensor) -> torch.Tensor:
@@ -64,6 +67,26 @@ def test_queries_with_a_single_key_do_not_count() -> None:
     weights[0, 1, 1] = torch.tensor([0.9, 0.1])
     expected = torch.nn.functional.cosine_similarity(weights[0, 0, 1], weights[0, 1, 1], dim=0)
     assert mean_over_pairs(mean(weights)) == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("normaliser", ["softmax", "topk", "sparsemax"])
+@pytest.mark.parametrize("topology", ["decoder", "encoder_decoder"])
+def test_heads_that_look_at_the_same_one_of_many_keys_are_alike(normaliser: str, topology: str) -> None:
+    """Equal heads are alike however sparse they are: what counts is how many keys a query may look at."""
+    source = ["task.as_source=true"] if topology == "encoder_decoder" else []
+    keys = ["model.normaliser.keys=1"] if normaliser == "topk" else []
+    config = compose(
+        [*SMALL, "task=reverse", *source, f"model/topology={topology}", f"model/normaliser={normaliser}", *keys]
+    )
+    task = task_of(config)
+    model = build_model(config, task.interface).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith(("query.weight", "key.weight")):
+                width = len(weight) // config["model"]["num_heads"]
+                weight.copy_(50 * weight[:width].repeat(config["model"]["num_heads"], 1))
+    found = HeadSimilarity(batches=1).measure(model, task)
+    assert found.metrics["probe/head_similarity"] == pytest.approx(1.0, abs=1e-6)
 
 
 def test_negative_weights_count_as_weights() -> None:

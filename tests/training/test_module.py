@@ -52,6 +52,16 @@ def test_the_balancing_loss_moves_the_router_and_is_not_recorded_as_loss(tmp_pat
     ], "the first step's recorded loss is the task's alone"
 
 
+def test_a_batch_without_targets_adds_no_loss(tmp_path: Path) -> None:
+    """Of 100 batches of one sequence of brackets some have none; 0 / 0 made the trial one that diverged."""
+    dyck = ["task=dyck", "task.batch_size=1"]
+    tiny = [item for item in TINY if not item.startswith(("task", "budget"))]
+    task = build_task(compose([*tiny, *dyck]))
+    none = next(step for step in range(200) if int((task.train_batch(0, step).targets != IGNORE).sum()) == 0)
+    outcome = fit(compose([*tiny, *dyck, f"budget.steps={none + 1}"]), tmp_path)
+    assert outcome.status == "finished"
+
+
 def test_a_balance_of_parts_is_another_than_that_of_the_batch_and_the_record_says_so(tmp_path: Path) -> None:
     notes = {}
     for parts, balance in ((1, 0.01), (2, 0.01), (2, 0.0)):

@@ -14,15 +14,15 @@ def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor | None = None) -> t
 
     s(a, b) = w_a·w_b / (‖w_a‖ ‖w_b‖) for one query, with w_a head a's weights over the keys. Between 0, where no two
     heads attend to the same key, and 1, where all look alike; down to −1 where implied weights may be negative
-    (linformer, nystrom, linear with a rotation). A query with weight only on one key, the same for all heads, says
-    nothing of what they learned: the first query of a causal model is left out, as is every query that sees nothing.
+    (linformer, nystrom, linear with a rotation). A query that sees nothing is left out.
 
     Args:
         weights_BHQK: attention weights of one layer.
-        counted_BQ: queries that count, bool; padding should not. None for all.
+        counted_BQ: queries that count, bool: not padding, nor those that may attend to one key only, such as the first
+            one of a causal model, which say nothing of what heads learned. None for those with weight on several keys.
     """
-    several = (weights_BHQK != 0).any(dim=1).sum(dim=-1) > 1  # [B, Q]
-    counted = several if counted_BQ is None else several & counted_BQ
+    keys_BQ = (weights_BHQK != 0).any(dim=1).sum(dim=-1)
+    counted = keys_BQ > 1 if counted_BQ is None else counted_BQ & (keys_BQ > 0)
     norms = weights_BHQK.norm(dim=-1, keepdim=True)
     unit = weights_BHQK / norms.clamp(min=torch.finfo(weights_BHQK.dtype).tiny)
     similarity_BQHH = torch.einsum("bhqk,bgqk->bqhg", unit, unit)

@@ -24,7 +24,8 @@ class Generation(Probe):
 
     The metrics are `probe/generated_exact_match` (share of answers that are right in every symbol) and
     `probe/generated_accuracy` (share of right symbols), with `@L` for the other evaluation sets. Under teacher forcing
-    a causal model's exact match is the same number; a model that saw its targets in training fails here alone.
+    a causal model's exact match is the same number (positions that are drawn are drawn again); a model that saw its
+    targets in training fails only here.
 
     Args:
         batches: validation batches of each evaluation set.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import takewhile
 from numbers import Real
 from typing import Any
 
@@ -119,7 +120,10 @@ def _continuation(model: Topology, task: Task, context: str, continuation: str) 
     """
     kept = context.rstrip()
     context, continuation = kept, context[len(kept) :] + continuation
-    whole, before = task.encode(context + continuation), len(task.encode(context)) if context else 0
+    whole = task.encode(context + continuation)
+    # The end of the context may be one symbol with what follows: `retur`, `n`. Then that symbol is the continuation's.
+    pairs = zip(whole, task.encode(context) if context else (), strict=False)
+    before = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     count = len(whole) - max(before, 1)
     if count < 1:
         return 0.0, True

@@ -221,11 +221,14 @@ def _named_heads(
     if taps.missing(model, WEIGHTS) is None:
         for index, seen in seen_attention(model, task, batches):
             layers.setdefault(index, HeadScores()).add(seen)
+    sites = {site for site, _ in alone if not site.startswith("encoder.")}
     found = {}
     for name, named in {"previous_token": [0], "prefix_matching": [index for index in layers if index]}.items():
         scores = {
-            (f"blocks.{index}.attn.hook_z", head): score
+            (site, head): score
             for index in named
+            for site in sites
+            if site.endswith(f".{index}.attn.hook_z")
             for head, score in enumerate(layers[index].of(name) if index in layers else [])
             if score is not None
         }

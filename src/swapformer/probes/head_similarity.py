@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from swapformer.model import taps
+from swapformer.model.context import Context
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.base import Finding, Probe
@@ -50,10 +52,8 @@ class HeadSimilarity(Probe):
             with taps.record(model, WEIGHTS) as seen:
                 model(ids, tokens, source_ids, source_tokens)
             for name, weights in seen.items():
-                asking = source_tokens if name.startswith("encoder.") and source_tokens is not None else tokens
-                padding = None if asking is None else asking.padding
-                sums = head_similarity(weights.double(), None if padding is None else ~padding)
-                found.setdefault(name, []).append(sums)
+                counted = _counted(model, name, weights, tokens, source_tokens)
+                found.setdefault(name, []).append(head_similarity(weights.double(), counted))
         columns = [zip(*sums, strict=True) for sums in found.values()]
         layers = [sum(matrices, torch.zeros(())) / sum(counts) for matrices, counts in columns]
         means = [mean_over_pairs(matrix) for matrix in layers]
@@ -70,6 +70,19 @@ class HeadSimilarity(Probe):
                 "head similarity", "", names, ["end"], [means],
             )  # fmt: skip
         return Finding(metrics, shapes)
+
+
+def _counted(model: Topology, name: str, weights: Tensor, tokens: Tokens, source: Tokens | None) -> Tensor:
+    """The real queries of an attention that may attend to several keys, [B, Q]."""
+    stack, layer, place = name.split(".")[:3]
+    own = source if stack == "encoder" and source is not None else tokens
+    real = torch.ones_like(weights[:, 0, :, 0], dtype=torch.bool) if own.padding is None else ~own.padding
+    if place != "attn":
+        return real if weights.shape[-1] > 1 else ~torch.ones_like(real)
+    layers = model.get_submodule("encoder.layers" if stack == "encoder" else "stack.layers")
+    pattern = getattr(layers.get_submodule(layer).attention, "pattern", None)
+    allowed = None if pattern is None else Context(own, own).mask(pattern)
+    return real if allowed is None else real & (allowed.sum(-1).amax(1) > 1)
 
 
 def _matrix(similarity_HH: Tensor) -> Matrix:

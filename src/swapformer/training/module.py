@@ -145,11 +145,11 @@ class TrialModule(lightning.LightningModule):
         return loss * (self.accumulate * self.ranks.count) + (0.0 if auxiliary is None else auxiliary)
 
     def _targets(self, share: BatchShare) -> Mapping[str, int | Tensor]:
-        """For each answer, how many targets the whole batch of the step has."""
+        """For each answer, how many targets the whole batch of the step has; 1 where it has none, and no loss."""
         if self.ranks.count == 1:
-            return share.targets
+            return {name: max(count, 1) for name, count in share.targets.items()}
         counts = self.ranks.sum(torch.tensor(list(share.targets.values()), device=self.device))
-        return dict(zip(share.targets, counts, strict=True))
+        return dict(zip(share.targets, counts.clamp(min=1), strict=True))
 
     def _losses(self, inputs: ModelInputs, batch: Batch) -> list[dict[str, Tensor]]:
         """The loss summed over all targets, by answer: of the whole model, then of each early exit.
