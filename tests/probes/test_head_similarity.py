@@ -85,7 +85,7 @@ def test_heads_that_look_at_the_same_one_of_many_keys_are_alike(normaliser: str,
             if name.endswith(("query.weight", "key.weight")):
                 width = len(weight) // config["model"]["num_heads"]
                 weight.copy_(50 * weight[:width].repeat(config["model"]["num_heads"], 1))
-    found = HeadSimilarity(batches=1).measure(model, task)
+        found = HeadSimilarity(batches=1).measure(model, task)
     assert found.metrics["probe/head_similarity"] == pytest.approx(1.0, abs=1e-6)
 
 

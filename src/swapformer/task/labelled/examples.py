@@ -132,10 +132,8 @@ class SplitRows:
         for document in self.source.documents(self.columns.all):
             values = dict(document.values)
             texts = [document.text(), *(text_of(document.name, name, values[name]) for name in self.columns.texts)]
-            if not all(texts):
-                raise UsageError(
-                    f"each example must have its texts, but at {document.name} one is empty; remove that row"
-                )
+            if not texts[0]:  # the split is one of the text: all such rows would be in the same
+                raise UsageError(f"each example must have a text, but at {document.name} it is empty; remove that row")
             yield split_of_document(document, self.fractions), document.name, texts, values
 
 
