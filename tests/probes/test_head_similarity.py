@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from configs import SMALL
 from swapformer.errors import UsageError
+from swapformer.model import taps
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
 from swapformer.probes.head_similarity import HeadSimilarity
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.training.assemble import build_model
+from swapformer.training.inputs import model_inputs
 
 
 def mean(weights: torch.Tensor) -> torch.Tensor:
-    total, count = head_similarity(weights)
+    total, count = head_similarity(weights, every_query(weights))
     return total / count
+
+
+def every_query(weights: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(weights[:, 0, :, 0], dtype=torch.bool)
 
 
 def test_similarity_equals_its_definition() -> None:
@@ -29,18 +37,18 @@ def test_similarity_equals_its_definition() -> None:
                 for q in range(4)
             ]
             expected[a, b] = sum(cosines) / len(cosines)
-    total, count = head_similarity(weights)
+    total, count = head_similarity(weights, every_query(weights))
     assert count == 8
     assert torch.allclose(total / count, expected, atol=1e-12)
 
 
-def test_a_query_whose_heads_look_at_one_key_each_counts_unless_it_is_the_same_one() -> None:
-    one = torch.eye(3, dtype=torch.float64)
-    weights = torch.stack([torch.stack([one[0], one[0], one[2]]), torch.stack([one[1], one[0], one[2] + one[1]])])[None]
-    total, count = head_similarity(weights)
-    assert count == 2 and float(total[0, 1]) == pytest.approx(0.5**0.5), (
-        "apart in the first, alike in part in the third"
-    )
+def test_of_queries_that_count_only_those_that_see_nothing_are_left_out() -> None:
+    """Heads on one key each are apart or alike, as their keys are."""
+    one, nothing = torch.eye(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    first = torch.stack([one[0], one[0], one[2], nothing])
+    weights = torch.stack([first, torch.stack([one[1], one[0], one[2] + one[1], nothing])])[None]
+    total, count = head_similarity(weights, every_query(weights))
+    assert count == 3 and float(total[0, 1]) == pytest.approx(1 + 0.5**0.5)
 
 
 def test_queries_that_do_not_count_change_nothing() -> None:
@@ -61,23 +69,44 @@ def test_equal_heads_have_similarity_one_and_disjoint_ones_zero() -> None:
     assert mean_over_pairs(mean(torch.cat([left, right], dim=1))) == 0.0
 
 
-def test_queries_with_a_single_key_do_not_count() -> None:
-    weights = torch.tensor([[1.0, 0.0], [1.0, 0.0]])[None, None].repeat(1, 2, 1, 1)
-    weights[0, 0, 1] = torch.tensor([0.5, 0.5])
-    weights[0, 1, 1] = torch.tensor([0.9, 0.1])
-    expected = torch.nn.functional.cosine_similarity(weights[0, 0, 1], weights[0, 1, 1], dim=0)
-    assert mean_over_pairs(mean(weights)) == pytest.approx(float(expected))
+@pytest.mark.parametrize("topology", ["decoder", "encoder_decoder"])
+def test_queries_that_may_attend_to_a_single_key_do_not_count(topology: str) -> None:
+    """The probe's number is that of a loop over the real queries with several allowed keys, padding left out."""
+    config = compose([*SMALL, "task=reverse", *source_of(topology), f"model/topology={topology}"])
+    task = task_of(config)
+    model = build_model(config, task.interface).eval()
+    batch = next(item for item in task.evaluation("val") if item.name == "").batch(0)
+    assert batch.padding is not None, "some rows are shorter"
+    with torch.no_grad(), taps.record(model, "*.hook_pattern") as seen:
+        model(*model_inputs(batch))
+    means = []
+    for name, weights in seen.items():
+        asking = batch.source if name.startswith("encoder.") else batch
+        assert asking is not None
+        real = every_query(weights) if asking.padding is None else ~asking.padding
+        cosines = [
+            float(torch.nn.functional.cosine_similarity(weights[row, a, query], weights[row, b, query], dim=0))
+            for row, query in real.nonzero().tolist()
+            if query > 0 or name.startswith("encoder.") or "cross" in name
+            for a, b in itertools.combinations(range(weights.shape[1]), 2)
+        ]
+        means.append(sum(cosines) / len(cosines))
+    with torch.no_grad():
+        found = HeadSimilarity(batches=1).measure(model, task).metrics["probe/head_similarity"]
+    assert found == pytest.approx(sum(means) / len(means), abs=1e-6)
+
+
+def source_of(topology: str) -> list[str]:
+    return ["task.as_source=true"] if topology == "encoder_decoder" else []
 
 
 @pytest.mark.parametrize("normaliser", ["softmax", "topk", "sparsemax"])
 @pytest.mark.parametrize("topology", ["decoder", "encoder_decoder"])
 def test_heads_that_look_at_the_same_one_of_many_keys_are_alike(normaliser: str, topology: str) -> None:
     """Equal heads are alike however sparse they are: what counts is how many keys a query may look at."""
-    source = ["task.as_source=true"] if topology == "encoder_decoder" else []
     keys = ["model.normaliser.keys=1"] if normaliser == "topk" else []
-    config = compose(
-        [*SMALL, "task=reverse", *source, f"model/topology={topology}", f"model/normaliser={normaliser}", *keys]
-    )
+    model_of = [f"model/topology={topology}", f"model/normaliser={normaliser}", *keys]
+    config = compose([*SMALL, "task=reverse", *source_of(topology), *model_of])
     task = task_of(config)
     model = build_model(config, task.interface).eval()
     with torch.no_grad():

@@ -80,14 +80,14 @@ class HuggingFaceModel(nn.Module):
 
 
 def _require_spelled(said: Iterable[str], known: Collection[str]) -> None:
-    """UsageError for a setting that is nearly one of `known`: transformers keeps it, and the model takes no notice.
+    """Raise UsageError for a setting that is nearly one of `known`: transformers would keep it, and ignore it.
 
-    Others are let through: files of checkpoints hold settings of other versions and programs.
+    Other unknown settings pass: files of checkpoints hold those of other versions and programs.
     """
     for name in said:
         near = get_close_matches(name, known, n=1, cutoff=0.8)
         if near and name not in known and not name.endswith("_token_id"):
             raise UsageError(
-                f"model.config must spell its settings as transformers does, but {name!r} is none of this model's; "
+                f"model.config must spell its settings as transformers does, but this model has no {name!r}; "
                 f"write {near[0]}, or leave it out"
             )

@@ -66,11 +66,10 @@ def read_tokeniser(path: Path, size: int) -> Vocabulary:
         UsageError: if it is no such file, of a kind that swapformer does not have, or has more symbols than the model.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        spec = parse_foreign_json(text)
+        spec = parse_foreign_json(path.read_text(encoding="utf-8"))
         kind, pieces = spec["model"].get("type"), spec["model"]["vocab"]
         added = {token["content"]: token for token in spec.get("added_tokens") or ()}
-        require_repeatable(text)
+        require_repeatable(spec)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path} must be a tokenizer.json of the library tokenizers, but it is not: {error}"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor | None = None) -> tuple[Tensor, int]:
+def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor) -> tuple[Tensor, int]:
     """Cosine similarity between the attention maps of every two heads: its sum over queries [H, H], and their number.
 
     s(a, b) = w_a·w_b / (‖w_a‖ ‖w_b‖) for one query, with w_a head a's weights over the keys. Between 0, where no two
@@ -19,10 +19,9 @@ def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor | None = None) -> t
     Args:
         weights_BHQK: attention weights of one layer.
         counted_BQ: queries that count, bool: not padding, nor those that may attend to one key only, such as the first
-            one of a causal model, which say nothing of what heads learned. None for those with weight on several keys.
+            one of a causal model, which say nothing of what heads learned.
     """
-    keys_BQ = (weights_BHQK != 0).any(dim=1).sum(dim=-1)
-    counted = keys_BQ > 1 if counted_BQ is None else counted_BQ & (keys_BQ > 0)
+    counted = counted_BQ & (weights_BHQK != 0).any(dim=(1, 3))
     norms = weights_BHQK.norm(dim=-1, keepdim=True)
     unit = weights_BHQK / norms.clamp(min=torch.finfo(weights_BHQK.dtype).tiny)
     similarity_BQHH = torch.einsum("bhqk,bgqk->bqhg", unit, unit)

@@ -35,10 +35,10 @@ class AttentionLogits(Probe):
     For a query with n ≥ 2 allowed keys, logits l_j (scale and biases among them) and weights a_j,
     `probe/logit_variance` is v = Σ_j (l_j − l̄)² / n, and `probe/softmax_slope` s = Σ_j (a_j − a_j²) / (1 − 1/n): the
     trace of the softmax's Jacobian diag(a) − a aᵀ over that of uniform weights, 1 where all keys count alike and 0
-    where one key has all the weight, so that no gradient reaches queries and keys. Of softmax1, sink, topk and sigmoid
-    it is their own trace over the same, whose most is another. Means over the queries of real
-    tokens and the heads; `probe/logit_variance_by_layer@L` and `probe/softmax_slope_by_layer@L` are those of layer L,
-    from 1. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1, divide by √E lest softmax saturates.
+    where one key has all the weight, so that no gradient reaches queries and keys. For softmax1, sink, topk and
+    sigmoid, s is the trace of their own Jacobian over the same number, and its maximum is not 1. Means over the queries
+    of real tokens and the heads; `probe/logit_variance_by_layer@L` and `probe/softmax_slope_by_layer@L` are those of
+    layer L, from 1. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1, divide by √E lest softmax saturates.
 
     In an encoder-decoder it is the decoder's self-attention that is watched. Layers that form no logits are left out.
 

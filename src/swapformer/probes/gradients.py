@@ -14,7 +14,7 @@ from torch import nn
 from swapformer.model.stack import Layer, stacks
 from swapformer.model.topology import Topology
 from swapformer.probes.base import GradientBatch
-from swapformer.task.base import Batch, Task, target_mask
+from swapformer.task.base import Batch, Task
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range
 from swapformer.training.optimiser import freeze
 
@@ -62,8 +62,7 @@ def _share(model: Topology, task: Task, seed: int, which: GradientBatch) -> Batc
         return next(iter(TrainingStream(task, seed, 0, 1, 1, drawn_from)))
     source = next(item for item in task.evaluation("val") if item.name == "")
     batch: Batch = next(islice(EvaluationStream(source, 1, drawn_from), 1))
-    targets = {name: max(int(target_mask(target).sum()), 1) for name, target in batch.answers.items()}
-    return BatchShare(batch, targets, batch.num_positions)
+    return BatchShare.whole(batch)
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:

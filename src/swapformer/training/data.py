@@ -36,6 +36,11 @@ class BatchShare(NamedTuple):
     targets: Mapping[str, int]
     num_positions: int
 
+    @classmethod
+    def whole(cls, batch: Batch) -> BatchShare:
+        """All of a batch."""
+        return cls(batch, _targets(batch), batch.num_positions)
+
 
 def drawn_position_range(model: nn.Module) -> int | None:
     """The range from which the positions of a model's batches are drawn; None where they are not."""
@@ -109,7 +114,7 @@ class TrainingStream(IterableDataset[BatchShare]):
         if cuts == 1:
             for step in steps:
                 batch = self._positioned(step)
-                yield BatchShare(batch, _targets(batch), batch.num_positions)
+                yield BatchShare.whole(batch)
         elif steps:
             rows = len(self.task.train_batch(self.seed, self.start).inputs)
             if rows < cuts:

@@ -21,7 +21,7 @@ from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.targets import make
-from swapformer.task.base import Batch, Sequences, Task, cut, target_mask
+from swapformer.task.base import Batch, Sequences, Task, cut
 from swapformer.training.assemble import Config, build_model, build_plan, factory, scaling
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
@@ -128,8 +128,7 @@ def _train_on(module: TrialModule, tokens: int) -> tuple[Batch, Tensor]:
     seed, drawn_from = module.config["data_seed"], drawn_position_range(module.model)
     (share,) = TrainingStream(module.task, seed, 0, 1, 1, drawn_from)
     batch = _first(share.batch, tokens)
-    targets = {name: max(int(target_mask(target).sum()), 1) for name, target in batch.answers.items()}
-    return batch, module.training_step(BatchShare(batch, targets, batch.num_positions), 0)
+    return batch, module.training_step(BatchShare.whole(batch), 0)
 
 
 def _behaviour(module: TrialModule, noise: float) -> Iterator[Any]:

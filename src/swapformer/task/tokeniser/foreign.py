@@ -15,6 +15,7 @@ from swapformer.errors import UsageError, quote
 from swapformer.ranges import Several
 from swapformer.task.tokeniser.base import Ids, LearnedTokens, Tokeniser, TokenSpans
 from swapformer.task.tokeniser.subword import bytes_of_symbols, keeps_bytes, require_repeatable
+from swapformer.yaml_reader import parse_foreign_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -93,7 +94,7 @@ def _library(text: str) -> Library:
         found = Library.from_str(text)
     except Exception as error:  # the library raises bare exceptions
         raise ValueError(str(error)) from None
-    require_repeatable(text)
+    require_repeatable(parse_foreign_json(text))
     found.encode_special_tokens = True
     found.no_truncation()
     found.no_padding()

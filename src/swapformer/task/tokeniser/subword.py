@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -91,8 +91,8 @@ class Subword(Tokeniser):
 class BPE(Subword):
     """Byte-pair encoding on bytes (Sennrich et al. 2016, arXiv:1508.07909; bytes: Radford et al. 2019, GPT-2).
 
-    The commonest pair of neighbouring tokens within a word becomes a token, again and again. Every text can be written,
-    but by one of another program that lacks bytes or normalises, which is not lossless.
+    The commonest pair of neighbouring tokens within a word becomes a token, again and again. It can write every text.
+    One that another program has trained may lack bytes, or normalise: it is not lossless.
     UsageError: `vocab_size` below 256 and the special tokens, or above what the training text gives.
     """
 
@@ -150,9 +150,9 @@ def keeps_bytes(text: str) -> bool:
     return whole and ends and complete and spec.get("normalizer") is None
 
 
-def require_repeatable(text: str) -> None:
+def require_repeatable(spec: Mapping[str, Any]) -> None:
     """ValueError where a tokenizer.json leaves merges out at random: the same text would be other data each time."""
-    if dropout := parse_foreign_json(text)["model"].get("dropout"):
+    if dropout := spec["model"].get("dropout"):
         raise ValueError(
             f"it leaves out merges at random (`dropout` is {dropout}); set it to null, so that a text has one spelling"
         )
