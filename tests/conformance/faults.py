@@ -348,6 +348,20 @@ class HiddenAnchor(Pattern):
         return ((back >= 0) & ((back < 4) | (key.order == 0)[:, None, :]))[:, None]
 
 
+class LastSeesAll(Pattern):
+    """A window, but the last token sees all, and nothing says that this depends on the length."""
+
+    causal = True
+    anchored = True
+
+    def __init__(self, dims: Dims) -> None:
+        pass
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        back = query.order[:, :, None] - key.order[:, None, :]
+        return ((back >= 0) & ((back < 4) | (query.order == key.order.max())[:, :, None]))[:, None]
+
+
 class FalseAnchor(Pattern):
     """A window that says it counts from the beginning."""
 

@@ -31,6 +31,7 @@ FAULTS = [
     ("pattern", "CausalByPosition", {}, "encodings_see_positions"),
     ("position", "FalseFact", {}, "shift_invariance"),
     ("pattern", "HiddenAnchor", {}, "shift_invariance"),
+    ("pattern", "LastSeesAll", {}, "facts_hold"),
     ("pattern", "FalseAnchor", {}, "shift_invariance"),
     ("attention", "SecretlyOrdered", {}, "permutation_equivariance"),
     ("activation", "FirstOfBatch", {}, "rows_are_independent"),

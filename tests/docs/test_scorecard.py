@@ -138,3 +138,11 @@ def test_a_readme_of_an_exercise_is_short(name: str) -> None:
     assert len(own.split()) <= 1200
     cells = [cell.split() for line in own.splitlines() if line.startswith("|") for cell in line.split("|")]
     assert [" ".join(cell) for cell in cells if len(cell) > 25] == []
+
+
+def test_the_projects_readme_answers_each_exercise_in_30_words() -> None:
+    rows = re.findall(
+        r"^\| \[`\d\d_.*$", (experiments_dir().parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    cells = [cell.split() for row in rows for cell in row.split("|")]
+    assert len(rows) == len(exercises()) and [" ".join(cell) for cell in cells if len(cell) > 30] == []

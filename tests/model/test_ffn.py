@@ -146,6 +146,19 @@ def test_a_mixture_is_the_gated_sum_of_its_chosen_experts(top_k: int) -> None:
     agree(part(x), torch.stack(rows).view_as(x), [x, *part.parameters()])
 
 
+def test_a_router_chooses_in_float32_under_autocast() -> None:
+    """Switch's selective precision (Fedus et al. 2021, section 2.4): in bfloat16 many experts would be equal."""
+    part = MoE(DIMS, activation=GELU(DIMS), top_k=2, **EXPERTS)
+    x, seen = stream().float(), list[Tensor]()
+    part.tap = lambda place, value: (seen.append(value), value)[1] if "weights" in place else value  # type: ignore
+    with torch.no_grad():
+        nn.init.normal_(part.router.weight)
+        part(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            part(x)
+    assert torch.equal(seen[0], seen[1]) and seen[0].dtype == torch.float32
+
+
 def test_the_balancing_loss_is_one_when_even_and_ignores_padding() -> None:
     part = MoE(DIMS, activation=GELU(DIMS), top_k=1, **EXPERTS)
     even = functional.one_hot(torch.arange(8).view(2, 4) % 4, 4).double()

@@ -77,6 +77,14 @@ class TestLimits:
         for position in ("rope_ntk_dynamic", "learned_interpolated"):
             assert not StepwiseGeneration(wide(f"model/position={position}"), Prompt(ids(1))).cached
 
+    def test_a_pattern_that_depends_on_the_length_has_no_cache_and_writes_what_it_computes_anew(self) -> None:
+        """A token of the last block sees everything before it, until another block follows."""
+        model = wide("model/pattern=bigbird_causal", "+model.pattern.patterns.reach.last=1")
+        assert not StepwiseGeneration(model, Prompt(ids(1))).cached
+        inputs = ids(2)
+        assert torch.equal(steps_of(model, inputs, cache=True), steps_of(model, inputs, cache=False))
+        assert StepwiseGeneration(wide("model/pattern=bigbird_causal"), Prompt(ids(1))).cached
+
     def test_tags_that_nobody_gives_are_refused(self) -> None:
         with pytest.raises(ValueError, match="tags"):
             StepwiseGeneration(wide("model/pattern=same_tag"), Prompt(ids(1)))

@@ -160,6 +160,13 @@ def _pattern_facts(pattern: Pattern, subject: Subject) -> None:
     require(bool(dense.any(-1).all()), "every query must be allowed at least one key.")
     require(not pattern.full or bool(dense.all()), "a pattern that states `full` must allow everything.")
     _require_fact(pattern, "causal", not dense.triu(1).any())
+    prefix = make_tokens(LENGTH - 5)
+    alone = pattern.allowed(prefix, prefix)
+    same = alone is None or torch.equal(dense[..., : LENGTH - 5, : LENGTH - 5].expand(alone.shape), alone)
+    require(
+        same or pattern.depends_on_length,
+        "depends_on_length=False is stated, but what a prefix allows depends on how many tokens follow.",
+    )
     exact = Causal(subject.layers[0].dims).allowed(tokens, tokens)
     if pattern.plain_causal:
         require(

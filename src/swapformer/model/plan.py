@@ -96,7 +96,9 @@ class LayerPlan:
 
     def can_cache(self) -> bool:
         """Whether the layer's output for a token stays as it is when others follow."""
-        return self.attention().caches and self.pattern().causal and not self.position().depends_on_length
+        pattern, position = self.pattern(), self.position()
+        stays = not (pattern.depends_on_length or position.depends_on_length)
+        return self.attention().caches and pattern.causal and stays
 
     def ffn(self) -> FFN:
         return self._user(self._slots["ffn"], self.pattern())

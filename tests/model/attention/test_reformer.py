@@ -177,6 +177,24 @@ def test_places_read_one_after_the_other_get_what_the_whole_row_gets(sizes: list
     assert torch.allclose(torch.cat(parts, dim=1)[~padding], whole[~padding], atol=1e-12)
 
 
+def test_weights_behind_padding_are_those_of_the_row_alone() -> None:
+    """Padding on the left has the first token's order, but nobody sees it."""
+    part, padded = make(Causal(DIMS)), torch.zeros(1, LENGTH, dtype=torch.bool)
+    padded[:, :4] = True
+    order = (torch.arange(LENGTH)[None] - 4).clamp(min=0)
+    found = []
+    for x, tokens in (
+        (X[:1], Tokens(order, order.clone(), LENGTH, padding=padded)),
+        (X[:1, 4:], Tokens.of(LENGTH - 4)),
+    ):
+        context = Context(tokens, tokens, torch.float64)
+        q, k, _, index = part._project(x, context, NOPE)
+        found.append(part._by_pairs(q, k, index, context))
+    behind, alone = found
+    assert behind[:, :, 4:, :4].abs().max() == 0
+    assert torch.allclose(behind[:, :, 4:, 4:], alone, atol=1e-12)
+
+
 def test_dropout_falls_on_the_weights() -> None:
     """It draws in training, and the mean over draws is the output without it, to within five standard errors."""
     part = Reformer(

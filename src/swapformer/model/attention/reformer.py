@@ -104,7 +104,8 @@ class Reformer(Attention):
         """The weights of the last Q positions for all K, every pair formed: O(Q·K)."""
         own, other = context.query.order[:, None, :, None], context.key.order[:, None, None, :]
         seen = index.visible(q.shape[2])
-        return _logits(q, k, seen & (other <= own) if self.pattern.causal else seen, own == other).softmax(-1)
+        itself = (own == other) & seen  # padding before the first token has its order, and is never seen
+        return _logits(q, k, seen & (other <= own) if self.pattern.causal else seen, itself).softmax(-1)
 
     def _by_rounds(self, q: Tensor, k: Tensor, v: Tensor, index: ChunkIndex, order: Tensor) -> Tensor:
         """The heads' outputs over all rounds, [B, H, T, E]."""

@@ -13,7 +13,7 @@ from swapformer.model.activation import Activation
 from swapformer.model.dims import Dims
 from swapformer.model.ffn.base import FFN, hidden_width
 from swapformer.model.layers import Linear, Role, StackedLinear
-from swapformer.model.ops import widen
+from swapformer.model.ops import widen, without_autocast
 from swapformer.ranges import Count, NonNegative, Positive
 
 
@@ -73,8 +73,8 @@ class MoE(FFN):
         self.dropout = nn.Dropout(dims.dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        logits = self.router(x)
-        probabilities = widen(logits).softmax(dim=-1)
+        with without_autocast(x.device):
+            probabilities = functional.linear(widen(x), widen(self.router.weight)).softmax(dim=-1)
         gates, chosen = probabilities.topk(self.top_k, dim=-1)
         if self.top_k > 1:
             gates = gates / gates.sum(dim=-1, keepdim=True)

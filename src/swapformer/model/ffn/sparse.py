@@ -70,7 +70,7 @@ class BlockSparse(FFN):
         blocks: S.
 
     Raises:
-        ValueError: if S does not divide D and F.
+        ValueError: if S does not divide D and F, or a block has fewer than S hidden units to deal out.
     """
 
     places: ClassVar[Mapping[str, str]] = HIDDEN
@@ -90,6 +90,11 @@ class BlockSparse(FFN):
             raise ValueError(
                 f"`blocks` must divide d_model and the feed-forward width, but {blocks} does not divide both {d_model} "
                 f"and {width}; try 1, 2 or 4."
+            )
+        if width // blocks < blocks:
+            raise ValueError(
+                f"each of the {blocks} `blocks` must have at least {blocks} hidden units, one for every block, but has "
+                f"{width // blocks}; use fewer blocks, or a larger width."
             )
         self.blocks = blocks
         self.up = StackedLinear(blocks, d_model // blocks, width // blocks, Role.FFN_IN, bias=dims.bias)

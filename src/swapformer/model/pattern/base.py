@@ -54,6 +54,7 @@ class Pattern(Declared, ABC):
         causal: no query may attend to a later key.
         plain_causal: exactly “every earlier token and itself”, for which kernels have a fast path.
         anchored: the allowed keys depend on how far tokens are from the beginning, not only from each other.
+        depends_on_length: the allowed keys depend on how many tokens follow, so that generation cannot cache.
         tags: names of the channels of Tokens that it reads, which the task must supply.
         reach: a bound on the pairs that it allows, outside of which kernels compute nothing.
     """
@@ -62,6 +63,7 @@ class Pattern(Declared, ABC):
     causal: bool = False
     plain_causal: bool = False
     anchored: bool = False
+    depends_on_length: bool = False
     tags: tuple[str, ...] = ()
     reach: Reach = Reach()
 
@@ -92,6 +94,7 @@ class Intersection(Pattern):
         self.first, self.second = first, second
         self.causal = first.causal or second.causal
         self.anchored = first.anchored or second.anchored
+        self.depends_on_length = first.depends_on_length or second.depends_on_length
         self.reach = first.reach & second.reach
         self.tags = tuple(dict.fromkeys(first.tags + second.tags))
 
@@ -109,6 +112,7 @@ class Union(Pattern):
         self.first, self.second = first, second
         self.causal = first.causal and second.causal
         self.anchored = first.anchored or second.anchored
+        self.depends_on_length = first.depends_on_length or second.depends_on_length
         self.reach = first.reach | second.reach
         self.tags = tuple(dict.fromkeys(first.tags + second.tags))
 

@@ -35,7 +35,8 @@ class AllOf(Pattern):
     def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
         self.whole = reduce(and_, _build(patterns, dims))
         self.causal, self.plain_causal = self.whole.causal, self.whole.plain_causal
-        self.anchored, self.tags, self.reach = self.whole.anchored, self.whole.tags, self.whole.reach
+        self.anchored, self.depends_on_length = self.whole.anchored, self.whole.depends_on_length
+        self.tags, self.reach = self.whole.tags, self.whole.reach
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
         return self.whole.allowed(query, key)
@@ -54,7 +55,8 @@ class AnyOf(Pattern):
     def __init__(self, dims: Dims, *, patterns: Patterns) -> None:
         self.whole = reduce(or_, _build(patterns, dims))
         self.causal, self.plain_causal = self.whole.causal, self.whole.plain_causal
-        self.anchored, self.tags, self.reach = self.whole.anchored, self.whole.tags, self.whole.reach
+        self.anchored, self.depends_on_length = self.whole.anchored, self.whole.depends_on_length
+        self.tags, self.reach = self.whole.tags, self.whole.reach
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor | None:
         return self.whole.allowed(query, key)
@@ -82,6 +84,7 @@ class PerHead(Pattern):
         self.repeats = dims.num_heads // len(self.patterns)
         self.causal = all(pattern.causal for pattern in self.patterns)
         self.anchored = any(pattern.anchored for pattern in self.patterns)
+        self.depends_on_length = any(pattern.depends_on_length for pattern in self.patterns)
         self.reach = reduce(or_, (pattern.reach for pattern in self.patterns))
         self.tags = tuple(dict.fromkeys(tag for pattern in self.patterns for tag in pattern.tags))
 

@@ -58,7 +58,7 @@ class BigBird(Pattern):
         block: tokens of a block.
         before, after: earlier and later neighbouring blocks in the band; 1 and 1 in the paper.
         random_before, random_after: blocks drawn from those outside the band, on either side.
-        first, last: blocks at either end that are global.
+        first, last: blocks at either end that are global; the end is that of the longest row, padding included.
         seed: names the random blocks.
 
     Raises:
@@ -82,6 +82,7 @@ class BigBird(Pattern):
     ) -> None:
         self.block, self.before, self.after, self.seed = block, before, after, seed
         self.random_before, self.random_after, self.first, self.last = random_before, random_after, first, last
+        self.depends_on_length = last > 0 or random_after > 0
         self._drawn: dict[tuple[int, torch.device], Tensor] = {}
 
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:

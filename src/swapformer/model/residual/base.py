@@ -48,6 +48,7 @@ class Residual(Declared, nn.Module, ABC):
         counts_updates: its weights are made for the number of updates before it, so all layers must have as many.
         reads_stream: a branch reads the state itself, so that what it reads can be replaced for all that follows.
         carries: part of the stream bypasses a branch; false if the stream after a branch is its update alone.
+        needs_norms: the norms of a placement without which it is another residual.
     """
 
     keeps: ClassVar[str] = "one tensor"
@@ -55,6 +56,7 @@ class Residual(Declared, nn.Module, ABC):
     counts_updates: ClassVar[bool] = False
     reads_stream: ClassVar[bool] = True
     carries: bool = True
+    needs_norms: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, dims: Dims) -> None:
         super().__init__()

@@ -20,11 +20,12 @@ class ResiDual(Residual):
     """Two streams: x ← norm(x + F(x)) and d ← d + F(x), closed as x + norm(d) (Xie et al. 2023, arXiv:2304.14802).
 
     Both start from the embeddings, and branches read x. The norms are those of the placement: `dual` has a norm after
-    the sum, which applies only to x, and a final one, which applies only to d.
+    the sum, which applies only to x, and a final one, which applies only to d. Without the first both streams are one.
     """
 
     keeps: ClassVar[str] = "the two streams of ResiDual"
     reads_stream: ClassVar[bool] = False
+    needs_norms: ClassVar[tuple[str, ...]] = ("after", "final")
 
     def open(self, x: Tensor) -> History:
         return x, x

@@ -38,6 +38,12 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
         ),
         (["model/ffn=block_sparse", "model.ffn.blocks=7"], "`blocks` must divide d_model"),
         (
+            ["model/ffn=block_sparse", "model.d_model=64", "model.ffn.blocks=32"],
+            "each of the 32 `blocks` must have at least 32 hidden units, .*but has 8",
+        ),
+        (["model/residual=residual2"], "needs the norms after and final of a placement, .* lacks after; use model/pl"),
+        (["model/residual=residual2", "model/placement=post"], "but this one lacks final; use model/placement=dual"),
+        (
             ["model/depth=early_exit", "model/norm=batchnorm", "model/pattern=full", "allow=[future]"],
             "running averages of BatchNorm would mix exits; use model/norm=layernorm",
         ),
@@ -74,6 +80,7 @@ def test_what_cannot_work_is_refused(overrides: list[str], words: str) -> None:
     [
         ["+preset=fixup"],
         ["+preset=deepnorm"],
+        ["model/residual=residual2", "model/placement=dual"],
         ["model/init=t_fixup", "model/norm=none"],
         ["model/norm=batchnorm", "model/pattern=full", "allow=[future]"],
         ["model/ffn=none"],

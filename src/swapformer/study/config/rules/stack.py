@@ -149,6 +149,11 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
         kinds = ", ".join(f"{name} keeps {stream}" for stream, name in streams.items())
         yield f"all layers share one stream, but their residuals differ: {kinds}; use one of them in all layers."
     for layer, residual in zip(layers, residuals, strict=True):
+        if missing := [norm for norm in residual.needs_norms if not getattr(layer.placement(), norm)]:
+            yield (
+                f"residual {type(residual).__name__} needs the norms {' and '.join(residual.needs_norms)} of a "
+                f"placement, but this one lacks {' and '.join(missing)}; use model/placement=dual, or another residual."
+            )
         if not residual.recomputes:
             continue
         name = type(residual).__name__
