@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,9 @@ from measure.conftest import TINY
 from study.fakes import PROVENANCE
 from swapformer.errors import UsageError
 from swapformer.measure import as_trained
+from swapformer.measure.code import CodeSize
 from swapformer.report.page import caveats
+from swapformer.results.artifacts import read_artifacts
 from swapformer.results.record import FAILED, FINISHED, Record
 from swapformer.results.store import Store
 from swapformer.study.config import identity
@@ -48,6 +51,15 @@ def test_a_measured_trial_is_finished_without_a_step_or_a_checkpoint(tmp_path: P
     assert record.metrics["time/all@16"] > 0 and set(record.directions.values()) == {"lower"}
     assert record.metrics.keys() == record.directions.keys() and record.parameters["total"] > 0
     assert not (tmp_path / "runs" / "trials" / trial.id / "checkpoints").exists()
+
+
+def test_what_a_measurement_says_is_exact_is_kept_as_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = CodeSize.measure
+    monkeypatch.setattr(CodeSize, "measure", lambda *given: replace(find(*given), exact=["code/all"]))
+    trial, record = run(tmp_path, "measure=code")
+    assert record.exact == ("code/all",)
+    (artifact,) = read_artifacts(Store(tmp_path / "runs").directory(trial.id), []).values()
+    assert artifact.exact == ("code/all",)
 
 
 def others_must_wait() -> bool:

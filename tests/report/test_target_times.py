@@ -62,6 +62,12 @@ def test_the_shortest_horizon_cuts_off_every_trial() -> None:
     assert cut == {"never", "late"}
 
 
+def test_no_time_is_told_in_a_unit_that_was_not_counted() -> None:
+    """The tokens of a command that is not ours are 0 in its record, which is no time to a target."""
+    values, cut = cut_off({"command": TargetTime(0.0, 0.0), "ours": TargetTime(40.0, 150.0)})
+    assert math.isnan(values["command"]) and values["ours"] == 40.0 and not cut
+
+
 def history(ends: float, every: int = 100) -> dict[str, list[tuple[int, float]]]:
     """A straight fall from 4 at the start to `ends` at step 2000."""
     return {"val/loss": [(step, 4 + (ends - 4) * step / 2000) for step in range(every, 2001, every)]}

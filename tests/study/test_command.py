@@ -226,7 +226,8 @@ def compose_of(folder: Path) -> dict[str, Any]:
 
 
 def test_an_interrupted_command_goes_on_from_its_checkpoint_and_leaves_nothing_running() -> None:
-    expected = run("table", seed=5).metrics
+    lines = {"val/loss": r"step (?P<step>\d+) loss (.*)"}
+    expected, given = run("table", seed=5, reads=lines), [*overrides("slow", reads=lines), "seed=5"]
     program = f"""
         from pathlib import Path
         from swapformer.results.store import Store
@@ -234,9 +235,9 @@ def test_an_interrupted_command_goes_on_from_its_checkpoint_and_leaves_nothing_r
         from swapformer.study.launch.provenance import current_provenance
         from swapformer.study.launch.trial import execute
         from swapformer.study.plan import make_trial
-        execute(make_trial(compose({[*overrides("slow"), "seed=5"]!r})), Store("runs"), current_provenance())
+        execute(make_trial(compose({given!r})), Store("runs"), current_provenance())
     """
-    trial = make_trial(compose([*overrides("slow"), "seed=5"])).id
+    trial = make_trial(compose(given)).id
     process = subprocess.Popen([sys.executable, "-c", "\n".join(line.strip() for line in program.splitlines())])
     log, state = (
         Path("runs/trials") / trial / "command.log",
@@ -247,11 +248,13 @@ def test_an_interrupted_command_goes_on_from_its_checkpoint_and_leaves_nothing_r
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     process.wait(timeout=30)
-    lines = len(log.read_text().splitlines())
-    assert 3 <= lines < 20
+    done = len(log.read_text().splitlines())
+    assert 3 <= done < 20
     time.sleep(0.5)
-    assert len(log.read_text().splitlines()) == lines, "the command ended with the trial"
+    assert len(log.read_text().splitlines()) == done, "the command ended with the trial"
     assert os.path.exists(state)
-    record = run("slow", seed=5)
-    assert record.status == "finished" and record.metrics == expected and record.attempts == 2
+    record = run("slow", seed=5, reads=lines)
+    assert record.status == "finished" and record.metrics == expected.metrics and record.attempts == 2
+    histories = [Path("runs/trials", each, "metrics.csv").read_text() for each in (record.id, expected.id)]
+    assert histories[0] == histories[1], "the curve has its beginning too, by which times to a target are told"
     assert len(log.read_text().splitlines()) == 20, "steps that were done are not done again"

@@ -234,15 +234,20 @@ def test_nothing_is_kept_where_all_is_computed_anew() -> None:
 def test_a_study_is_counted_before_it_was_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = tmp_path / "study.yaml"
     study.write_text(
-        "baseline: narrow\narms: {narrow: [], wide: [model.ffn.expansion=8]}\nseeds: 2\n"
+        "baseline: narrow\narms: {narrow: [], wide: [model.ffn.expansion=8], half: [trainer.precision=bf16-mixed], "
+        "parts: [trainer.accumulate_grad_batches=4]}\nseeds: 2\n"
         f"overrides: [{', '.join(GPT)}]\n"
     )
     assert main([str(study), "--json", f"runs_dir={tmp_path / 'runs'}"]) == 0
-    told = {arm["arm"]: arm["flops"] for arm in json.loads(capsys.readouterr().out)["arms"]}
+    arms = {arm["arm"]: arm for arm in json.loads(capsys.readouterr().out)["arms"]}
+    told = {name: arm["flops"] for name, arm in arms.items()}
     config = compose(GPT)
     rows, length = task_of(config).train_batch(0, 0).inputs.shape
     more = 3 * 2 * (8 * 64**2) * 3 * rows * length
     assert told["wide"] - told["narrow"] == more, "two matrices of 4·D² more in 3 layers, forward and twice that back"
+    assert told["parts"] == told["half"] == told["narrow"]
+    held = {name: arm["activations"] for name, arm in arms.items()}
+    assert 4 * held["parts"] == pytest.approx(held["narrow"], rel=0.02) and 0.4 < held["half"] / held["narrow"] < 0.7
     assert not (tmp_path / "runs").exists()
     assert main([str(study)]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[0] == "narrow"

@@ -132,6 +132,39 @@ def test_more_seeds_are_the_next_look_and_the_same_ones_are_none(
         judge([str(path), *asked])
 
 
+def test_a_run_that_diverged_and_was_judged_must_stay_diverged(tmp_path: Path) -> None:
+    diverged = WIDE.assign(loss=[*A, *B[:-1], np.inf])
+    for _ in range(2):
+        sf.judge(diverged, "a", tmp_path / "kept.json", metrics={"loss": ""})
+    with pytest.raises(UsageError, match="1 are others than"):
+        sf.judge(WIDE, "a", tmp_path / "kept.json", metrics={"loss": ""})
+
+
+def test_looks_at_several_files_are_kept_whatever_their_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--baseline", "a", "--metric", "loss", "--json"]
+    names = [str(tmp_path / f"{name}.csv") for name in ("base", "new", "also")]
+
+    def looks(*paths: str) -> list[float]:
+        assert judge([*paths, *asked]) == 0
+        capsys.readouterr()
+        (kept,) = tmp_path.glob("*.judged.json")
+        return [
+            look["error"] for series in json.loads(kept.read_text())["ledger"]["series"] for look in series["looks"]
+        ]
+
+    for seeds, wanted in ((4, [0.04]), (5, [0.04, 0.005])):
+        for arm, path in zip("ab", names, strict=False):
+            WIDE[(WIDE["arm"] == arm) & (WIDE["seed"] <= seeds)].to_csv(path, index=False)
+        assert looks(*names[:2]) == looks(*reversed(names[:2])) == wanted
+    WIDE[WIDE["arm"] == "b"].assign(arm="c").to_csv(names[2], index=False)
+    looks(names[2], *names[:2])
+    Path(f"{names[1]}.judged.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"must be kept in one file, but .*base.csv.* and .*new.csv.* hold some"):
+        judge([*names, *asked])
+
+
 def test_unpaired_looks_do_not_depend_on_the_order_of_arms(tmp_path: Path) -> None:
     for table in (WIDE, WIDE.iloc[::-1], WIDE):
         sf.judge(table, "a", tmp_path / "kept.json", metrics={"loss": ""})
@@ -210,6 +243,8 @@ BAD: list[tuple[pd.DataFrame, dict[str, Any], str]] = [
         "b has none in any condition of a; name the columns that are conditions by --by, others than size",
     ),
     (WIDE, {"metrics": {"loss": ""}, "claims": [{"text": "t", "better": {"arm": "b"}}]}, "needs `than`|than"),
+    (WIDE, {"metrics": {"loss": ""}, "exact": ["los"]}, "`exact` must list metrics .* has 'los'; did you mean 'loss'"),
+    (WIDE, {"metrics": {"loss": ""}, "exact": "loss"}, r"`exact` must list metrics .* such as \[loss\], but is"),
 ]
 
 
@@ -257,7 +292,7 @@ def test_wrong_command_lines_are_refused_in_one_line(tmp_path: Path, arguments: 
         judge([each.replace("{r}", str(path)) for each in arguments])
 
 
-@pytest.mark.parametrize("name", ["neg_mean_squared_error", "val/neg_log_loss", "minus accuracy"])
+@pytest.mark.parametrize("name", ["neg_mean_squared_error", "val/neg_log_loss", "minus accuracy", "brier_score"])
 def test_the_direction_of_a_negated_metric_must_be_said(name: str) -> None:
     table = WIDE.rename(columns={"loss": name})
     with pytest.raises(UsageError, match=r"the better direction of .* must be said"):

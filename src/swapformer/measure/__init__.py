@@ -58,13 +58,16 @@ def measure(config: Config, directory: Path) -> Outcome:
     if measurement.timed:
         notes += [note for note in (subject.clock.note, others.note) if note is not None]
     shapes = {**finding.shapes, **subject.clock.shapes}
-    write_artifact(directory, MEASURED, Artifact(dict(config["measure"]), finding.metrics, shapes))
+    write_artifact(
+        directory, MEASURED, Artifact(dict(config["measure"]), finding.metrics, shapes, exact=tuple(finding.exact))
+    )
     directions = measurement.directions()
     lost = [f"{name} is {value}: it counts as lost" for name, value in finding.metrics.items() if not isfinite(value)]
     return Outcome(
         "finished",
         metrics=dict(finding.metrics),
         directions={name: directions[name] for name in finding.metrics},
+        exact=tuple(finding.exact),
         parameters=parameters,
         notes=(*notes, *lost),
     )

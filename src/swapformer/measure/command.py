@@ -21,7 +21,7 @@ from swapformer.errors import UsageError, cut, suggest
 from swapformer.measure.base import MeasuredModel, Measurement
 from swapformer.ranges import Within
 from swapformer.results.config import FILLED
-from swapformer.results.history import HistoryWriter
+from swapformer.results.history import COLUMNS, HistoryWriter, read_history
 from swapformer.results.shapes import Finding
 from swapformer.task.base import Direction
 
@@ -116,12 +116,14 @@ class Command(Measurement):
                 if _hash(name) != digest:
                     raise UsageError(f"a trial is known by its code, but {name} has changed since; start it again")
         out, checkpoint = directory.absolute() / OUT, directory.absolute() / CHECKPOINT
+        before = self._left_by_earlier_attempts(directory, out, checkpoint)
         shutil.rmtree(out, ignore_errors=True)
         for folder in (out, checkpoint):
             folder.mkdir(parents=True, exist_ok=True)
         values = {**self.settings, "seed": config["seed"], "out": out, "checkpoint": checkpoint}
         words = [_NAME.sub(lambda found: _text(values[found[1]]), word) for word in self.words]
         log = directory / LOG
+        _write_history(directory, before)
         with log.open("ab") as file:
             start = file.tell()
             self._execute(words, file, int(config["trainer"]["threads"]))
@@ -129,9 +131,9 @@ class Command(Measurement):
             file.seek(start)
             printed = file.read().decode("utf-8", "replace")
         history = self._history(out, printed)
-        writer = HistoryWriter(directory, -1)
-        for step, row in sorted(history.items()):
-            writer.write(step, row)
+        first = min(history, default=math.inf)
+        history = {**{step: row for step, row in before.items() if step < first}, **history}
+        _write_history(directory, history)
         metrics = self._final(out, printed, history)
         known = {name: value for name, value in metrics.items() if name in self.metrics}
         if missing := [name for name in self.metrics if name not in known]:
@@ -170,11 +172,25 @@ class Command(Measurement):
                 f"the command {how}: {cut(said[-1], _SHOWN) if said else 'it printed nothing'}; see {LOG}"
             )
 
-    def _history(self, out: Path, printed: str) -> dict[int, dict[str, float]]:
-        """Step → metric → value, of the table and of printed lines that have a step."""
+    def _history(self, out: Path, printed: str, cut_off: bool = False) -> dict[int, dict[str, float]]:
+        """Step → metric → value, of the table, whose last line may be `cut_off`, and of printed lines with a step."""
         found: dict[int, dict[str, float]] = {}
-        for step, name, value in [*_table(out / CSV), *self._points(printed)]:
+        for step, name, value in [*_table(out / CSV, cut_off), *self._points(printed)]:
             found.setdefault(step, {})[name] = value
+        return found
+
+    def _left_by_earlier_attempts(self, directory: Path, out: Path, checkpoint: Path) -> dict[int, dict[str, float]]:
+        """The history up to where a command was interrupted that goes on from its checkpoint; empty without one."""
+        if not checkpoint.is_dir() or not any(checkpoint.iterdir()):
+            return {}
+        found: dict[int, dict[str, float]] = {}
+        for step, name, value in zip(*(read_history(directory, None, [])[each] for each in COLUMNS), strict=True):
+            found.setdefault(int(step), {})[name] = float(value)
+        log = directory / LOG
+        printed = log.read_text("utf-8", "replace") if log.is_file() else ""
+        whole = printed[: printed.rfind("\n") + 1]  # the last line may have been cut off
+        for step, row in self._history(out, whole, cut_off=True).items():
+            found.setdefault(step, {}).update(row)
         return found
 
     def _points(self, printed: str) -> Iterator[tuple[int, str, float]]:
@@ -279,14 +295,23 @@ def _object(path: Path) -> dict[str, float]:
     return {name: _number(name, value) for name, value in found.items() if isinstance(value, int | float | str)}
 
 
-def _table(path: Path) -> Iterator[tuple[int, str, float]]:
-    """Every value of a table with a column `step`."""
+def _write_history(directory: Path, history: Mapping[int, Mapping[str, float]]) -> None:
+    writer = HistoryWriter(directory, -1)
+    for step, row in sorted(history.items()):
+        writer.write(step, row)
+
+
+def _table(path: Path, cut_off: bool = False) -> Iterator[tuple[int, str, float]]:
+    """Every value of a table with a column `step`; where it may be `cut_off`, only those of whole lines."""
     try:
-        rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+        text = path.read_text(encoding="utf-8")
+        rows = list(csv.reader((text[: text.rfind("\n") + 1] if cut_off else text).splitlines()))
     except FileNotFoundError:
         return
     except (OSError, ValueError, csv.Error) as error:
         raise RuntimeError(f"{CSV} must be a table, but it cannot be read: {cut(error)}") from error
+    if cut_off and not rows:
+        return
     head = rows[0] if rows else []
     if twice := next((name for name in head if head.count(name) > 1), None):
         raise RuntimeError(f"a metric must have one column in {CSV}, but {twice!r} has two")
@@ -298,7 +323,9 @@ def _table(path: Path) -> Iterator[tuple[int, str, float]]:
             raise RuntimeError(f"each row of {CSV} must have {len(head)} values, but one has {len(row)}")
         for name, value in zip(head, row, strict=True):
             if name != "step" and value:
-                yield int(_number("step", row[place])), name, _number(name, value)
+                if not (step := _number("step", row[place])).is_integer():
+                    raise RuntimeError(f"each step of {CSV} must be a whole number, but one is {row[place]}")
+                yield int(step), name, _number(name, value)
 
 
 def _hash(name: str) -> str:

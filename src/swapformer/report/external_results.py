@@ -31,7 +31,7 @@ COLUMNS = ("arm", "seed", "metric", "value", "direction")
 """The columns of a table of results; without `metric` and `value`, each metric is a column of its own."""
 _KNOWN = {
     **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "bpb", "byte", "error", "mae", "mse", "rmse"), "lower"),
-    **dict.fromkeys(("accuracy", "acc", "match", "f1", "bleu", "auc", "reward", "score"), "higher"),
+    **dict.fromkeys(("accuracy", "acc", "match", "f1", "bleu", "auc", "reward"), "higher"),
 }
 """The direction of a metric, by the last word of its name."""
 _TURNED = {"neg", "negative", "minus", "inverse", "inv"}
@@ -70,8 +70,10 @@ class Question:
 
 def records_of(
     table: pd.DataFrame, asked: Question, name: str = "results"
-) -> tuple[Records, list[str], dict[str, dict[str, float]]]:
+) -> tuple[Records, list[str], dict[str, dict[str, float | None]]]:
     """The records in a table, what should be known of it, and the values of each run by its id; none of a missing one.
+
+    A value that is no finite number is None.
 
     It has a row for each run (wide), or for each run and metric (long).
 
@@ -85,6 +87,12 @@ def records_of(
         given = f"{quote(asked.baseline)} is none{suggest(asked.baseline, arms)}" if asked.baseline else "none is named"
         raise UsageError(f"--baseline must name one of the arms, {number_format.listed(_few(arms))}, but {given}")
     directions = _directions(long, asked)
+    listed = isinstance(asked.exact, list | tuple)
+    if unknown := [each for each in asked.exact if each not in directions] if listed else [asked.exact]:
+        raise UsageError(
+            f"`exact` must list metrics that are judged, such as [{next(iter(directions))}], but is or has "
+            f"{quote(unknown[0])}{suggest(str(unknown[0]), directions)}"
+        )
     rows = zip(long["metric"], long["value"], strict=True)
     long = long[[name in directions and value not in (None, "") for name, value in rows]].reset_index(drop=True)
     long["value"] = [_number(value, row, long) for row, value in enumerate(long["value"])]
@@ -92,16 +100,16 @@ def records_of(
     manifest = _manifest(name, asked, arms, directions, long, conditions)
     cells: list[Any] = []
     metrics, infinite = [], set()
-    values: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float | None]] = {}
     for key, run in long.groupby([*conditions, "arm", "seed"], sort=False):
         *where, arm, label = map(str, key)
         trial, condition = digest([*where, arm, label]), _condition(conditions, where)
         cell, own = (condition, arm, _seed(arm, label, asked.paired)), values.setdefault(trial, {})
         cells.append((*cell, trial, FINISHED, *_UNKNOWN))
         for metric, value in zip(run["metric"], run["value"], strict=True):
+            own[metric] = value if math.isfinite(value) else None
             if math.isfinite(value):
                 metrics.append((*cell, trial, metric, value, math.nan))
-                own[metric] = value
             else:
                 infinite.add((condition, arm, metric))
     for where, arm, label in _missing(long, conditions, arms, asked.paired):
@@ -320,7 +328,7 @@ def judge_table(
     records = replace(records, manifest=replace(records.manifest, ledger=before))
     path = look_path(claims_of(records.manifest), records)
     changed = sum(
-        own[run].get(metric) != value
+        own[run].get(metric, math.nan) != value
         for run, row in values.items()
         for metric, value in row.items()
         if run in own and metric in records.directions
@@ -343,7 +351,7 @@ def judge_table(
     return report
 
 
-def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float]], bool | None]:
+def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float | None]], bool | None]:
     """The looks that a file keeps, the values of the runs that they were at, and whether these were paired."""
     if path is None or not path.is_file():
         return Ledger(), {}, None

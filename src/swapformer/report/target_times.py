@@ -32,8 +32,8 @@ class TargetTime:
 
     @property
     def restricted(self) -> float:
-        """min(T, horizon); nan where the target or the horizon is not known."""
-        known = not math.isnan(self.time) and math.isfinite(self.horizon)
+        """min(T, horizon); nan where the target or the horizon is not known, as the tokens of another command are."""
+        known = not math.isnan(self.time) and 0 < self.horizon < math.inf
         return min(self.time, self.horizon) if known else math.nan
 
 

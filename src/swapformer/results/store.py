@@ -7,12 +7,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from swapformer.errors import UsageError, quote
 from swapformer.results import lock as locks
 from swapformer.results.files import SET_ASIDE, CorruptFile, clear_temporaries, temporary_of
+from swapformer.results.history import history_path
 from swapformer.results.manifest import manifest_path
 from swapformer.results.record import CORRUPT, MISSING, Record, read_record, record_path, write_record
 from swapformer.results.trial_files import current_record, repair, status_of
@@ -101,6 +102,17 @@ class Store:
             return max(time.time() - record_path(self.directory(trial)).stat().st_mtime, 0.0)
         except OSError:
             return 0.0
+
+    def unrecorded_seconds(self, trial: str) -> float:
+        """Seconds from a trial's record to its newest checkpoint or row of its history.
+
+        So long, at least, a process trained that wrote its record at its start and was killed before its end.
+        """
+        folder, times = self.directory(trial), list[float]()
+        for path in (record_path(folder), history_path(folder), *(folder / "checkpoints").glob("*")):
+            with suppress(OSError):
+                times.append(path.stat().st_mtime)
+        return max(times) - times[0] if times else 0.0
 
     def status(self, trial: str, record: Record | None) -> str:
         """The status of a trial with this record; without one it is “running” or “missing”."""

@@ -17,6 +17,9 @@ from swapformer.study.config.hydra_errors import explained
 from swapformer.tools.command_line import add_common, columns, names_and_overrides
 from swapformer.training.operations import DTYPES
 
+_DTYPES = {"bf16-mixed": "bfloat16", "bf16-true": "bfloat16", "16-mixed": "float16", "64-true": "float64"}
+"""The type in which a precision computes."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Print parameters by role and, for each length, operations and bytes; or those of a study's arms."""
@@ -40,7 +43,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _arms(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
-    """A training step of each arm of a study with its whole batch, and the cache of one sequence; None if unknown."""
+    """A training step of each arm of a study, as it trains, and the cache of one sequence; None if unknown.
+
+    Operations are those of the whole batch, activations those of the part of it that is computed at a time.
+    """
     from swapformer.study.config import overrides as texts
     from swapformer.study.expand import expand
     from swapformer.study.spec import load
@@ -51,14 +57,19 @@ def _arms(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
     for (arm, condition), template in {each.arm_condition: each for each in reversed(plan.templates)}.items():
         config = template.config
         task = task_of(config)
-        count = task.train_batch(0, 0).inputs.shape[0]
+        trainer, count = config["trainer"], task.train_batch(0, 0).inputs.shape[0]
+        rows_at_a_time = -(-count // int(trainer["accumulate_grad_batches"]))
+        dtype = _DTYPES.get(str(trainer["precision"]), "float32")
         row: dict[str, Any] = {"arm": arm, "condition": condition, "flops": None, "activations": None, "kv_cache": None}
         try:
-            again = config["trainer"]["gradient_checkpointing"]
-            report = measure(config, task.interface, count, [task.train_length], "float32", checkpointed=again)
+            report = measure(
+                config, task.interface, rows_at_a_time, [task.train_length], dtype,
+                checkpointed=trainer["gradient_checkpointing"],
+            )  # fmt: skip
             (found,) = report["lengths"]
-            row["flops"], row["activations"] = found["forward"] + found["backward"], found["activations"]
-            row["kv_cache"] = found["kv_cache"] and found["kv_cache"] // count
+            row["flops"] = (found["forward"] + found["backward"]) * count // rows_at_a_time
+            row["activations"] = found["activations"]
+            row["kv_cache"] = found["kv_cache"] and found["kv_cache"] // rows_at_a_time
         except UsageError:
             pass  # the model's operations depend on the data
         rows.append(row)

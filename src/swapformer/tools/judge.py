@@ -29,14 +29,29 @@ def main(arguments: Sequence[str]) -> int:
     """Print the verdicts; returns the exit status."""
     options = parser().parse_intermixed_args(arguments)
     table = _table(options)
-    first = Path(next(iter([*options.files, *filter(None, [options.wandb, options.tensorboard])])))
-    kept = first / "judged.json" if first.is_dir() else first.with_name(f"{first.name}.judged.json")
-    report = judge_table(table, question(options), first.name, kept, options.fresh, options.html)
+    sources = [Path(each) for each in (*options.files, options.wandb, options.tensorboard) if each is not None]
+    kept = _kept_looks(sources, options.fresh)
+    report = judge_table(table, question(options), sources[0].name, kept, options.fresh, options.html)
     if options.json:
         print(json.dumps(report.as_dict(), indent=1))
     else:
         report.render(terminal())
     return 0
+
+
+def _kept_looks(sources: Sequence[Path], fresh: bool) -> Path:
+    """The file that keeps the looks at results: the one beside any of them, or beside the first in alphabetical order.
+
+    So neither the order of files nor a new one forgets looks.
+    """
+    beside = [each / "judged.json" if each.is_dir() else each.with_name(f"{each.name}.judged.json") for each in sources]
+    known = sorted({path for path in beside if path.is_file()})
+    if len(known) > 1 and not fresh:
+        raise UsageError(
+            f"looks at these results must be kept in one file, but {' and '.join(map(str, known))} hold some; judge "
+            "each alone, or --fresh judges all as new results"
+        )
+    return known[0] if known else min(beside)
 
 
 def question(options: argparse.Namespace) -> Question:
@@ -67,6 +82,8 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     sources = [bool(options.files), options.wandb is not None, options.tensorboard is not None]
     if sum(sources) != 1:
         raise UsageError("results must come from FILEs, --wandb FOLDER or --tensorboard FOLDER: name one of the three")
+    if options.wandb is not None and options.name is not None:
+        raise UsageError("--name reads the paths of files; runs of W&B have names of their own: leave it out")
     if options.wandb is not None:
         rows = list(wandb_rows(options.wandb))
     elif options.tensorboard is not None:

@@ -16,7 +16,9 @@ from wandb.sdk.lib.exit_hooks import ExitHooks
 
 from study import fakes
 from swapformer.errors import UsageError
+from swapformer.results.record import Record
 from swapformer.results.store import Store
+from swapformer.study.launch.child import Child
 from swapformer.study.launch.trial import Trial, Work, execute, is_complete
 
 
@@ -120,6 +122,27 @@ def test_an_interrupted_trial_is_resumed_and_keeps_its_time(store: Store, journa
     assert first is not None and second is not None
     assert (second.attempts, second.started) == (2, first.started)
     assert second.seconds >= first.seconds
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_killed_trial_keeps_the_time_up_to_its_last_checkpoint(store: Store, journal: Path, known: bool) -> None:
+    """Its record is of its start: whether its launcher has said that it was killed (`known`), or nobody."""
+    trial = fakes.trial(journal)
+    folder = store.directory(trial.id)
+    (folder / "checkpoints").mkdir(parents=True)
+    store.write(Record(trial.id, "running", seed=0, seconds=7.0, attempts=1))
+    for path, age in ((folder / "record.json", 100), (folder / "checkpoints" / "last.ckpt", 60)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    if known:
+        child = object.__new__(Child)
+        child.trial, child.why = trial, None
+        store.write(
+            child._completed(Record(trial.id, "running", seed=0, seconds=7.0, attempts=1), -signal.SIGKILL, store)
+        )
+    assert run(trial, store) == "finished"
+    found = store.read(trial.id)
+    assert found is not None and found.attempts == 2 and 46.9 < found.seconds < 57
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

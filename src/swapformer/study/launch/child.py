@@ -150,7 +150,8 @@ class Child:
         else:
             status = records.FAILED if code > 0 else records.INTERRUPTED if -code == signal.SIGTERM else records.KILLED
         reason = self.why or f"its process ended {_exit_text(code)}; see {store.directory(self.trial.id) / 'log.txt'}"
-        return record.but(status=status, reason=reason, ended=records.now())
+        seconds = round(record.seconds + store.unrecorded_seconds(record.id), 3)
+        return record.but(status=status, reason=reason, ended=records.now(), seconds=seconds)
 
 
 def _exit_text(code: int) -> str:

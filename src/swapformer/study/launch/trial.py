@@ -158,6 +158,8 @@ def _train(trial: Trial, store: Store, provenance: Provenance, before: Record | 
             if path.exists():
                 quarantine(path)
         before = None
+    if before is not None and before.status == records.RUNNING:  # it was killed, and nobody has said so
+        before = before.but(seconds=before.seconds + store.unrecorded_seconds(trial.id))
     running = _running(trial, provenance, before)
     write_config(folder, trial.config)
     store.write(running)
