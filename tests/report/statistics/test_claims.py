@@ -121,6 +121,16 @@ def test_within_an_arm_has_two_edges_and_within_the_best_has_one() -> None:
     assert best.region("higher", 2.0) == (-0.02, math.inf)
 
 
+def test_losses_of_other_tokens_are_not_subtracted() -> None:
+    """Their difference is about the text: the targets beyond a length are others than those within it."""
+    within, beyond = "probe/loss_within@64", "probe/loss_beyond@64"
+    body = {"text": "t", "contrast": {"weights": {"h1": {beyond: 1, within: -1}}, "below": 0}}
+    with pytest.raises(UsageError, match="are losses of other tokens"):
+        parse([body], ARMS, [within, beyond])
+    assert parse([{**body, "withdrawn": "other tokens"}], ARMS, [within, beyond])
+    assert parse([{"text": "t", "lower": {"arm": "h1", "than": "h8", "metric": beyond, "margin": 0}}], ARMS, [beyond])
+
+
 def test_diverges_needs_no_metric_and_than_may_be_a_list() -> None:
     assert claim(diverges={"arm": "h1", "than": ["h8", "h16"], "margin": 0}).than == ("h8", "h16")
 
