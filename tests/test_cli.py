@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from omegaconf import OmegaConf
 
 import walks
 from benchmarks.__main__ import main as benchmark
+from hydra_plugins.swapformer.sweeper import StudySweeper
 from swapformer.cli import main
 from swapformer.paths import conf_dir
 
@@ -226,6 +228,20 @@ def test_a_plain_sweep_reuses_them_too_and_is_a_study_of_its_own(
     assert list(manifest["arms"]) == ["none", "rope"] and manifest["seeds"] == [0, 1]
     assert (place / "runs" / "studies" / "plain" / "report" / "table.md").exists()
     assert not (place / "multirun.yaml").exists()
+
+
+@pytest.mark.parametrize(("size", "handed"), [(None, [["a", "b", "c"]]), (2, [["a", "b"], ["c"]])])
+def test_a_sweep_hands_no_more_trials_at_a_time_than_it_is_told(size: int | None, handed: list[list[str]]) -> None:
+    """`hydra.sweeper.max_batch_size`, under our launchers and under others."""
+    given: list[Any] = []
+    ours = SimpleNamespace(make_launcher=lambda *_: given.append)
+    others = SimpleNamespace(launch=lambda jobs, initial_job_idx: given.append([one for (one,) in jobs]))
+    for launcher in (ours, others):
+        sweeper: Any = StudySweeper(max_batch_size=size)
+        sweeper.launcher = launcher
+        trials: Any = ["a", "b", "c"] if launcher is ours else [SimpleNamespace(overrides=[name]) for name in "abc"]
+        sweeper._launch(None, SimpleNamespace(tick=None))(trials)
+    assert given == [*handed, *handed]
 
 
 def test_a_study_under_another_launcher_ends_in_the_same_records(

@@ -90,7 +90,10 @@ def _train(composed: DictConfig) -> float:
 
 
 def objective(trial: Trial, store: Store) -> float:
-    """The trial's `val/loss` (infinite when it diverged). Raises TrialFailed when it has no result."""
+    """The trial's `val/loss`: infinite when it diverged, nan when it measures none.
+
+    Raises TrialFailed when it has no result.
+    """
     record = store.read(trial.id)
     if record is None:
         raise TrialFailed(f"trial {trial.id} left no record; see {store.directory(trial.id)}")
@@ -98,7 +101,7 @@ def objective(trial: Trial, store: Store) -> float:
         raise KeyboardInterrupt
     if not record.final:
         raise TrialFailed(f"trial {trial.id} {record.status}: {record.reason}")
-    return record.metrics.get("val/loss", float("inf"))
+    return record.metrics.get("val/loss", float("inf" if record.status == records.DIVERGED else "nan"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

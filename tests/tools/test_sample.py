@@ -54,6 +54,8 @@ def test_beams_and_greedy_choice_write_whole_symbols(runs: Path, capsys: pytest.
         (["--prompt", ""], "at least one symbol"),
         (["--prompt", "1 |", "--tokens", "0"], "--tokens"),
         (["--prompt", "1 |", "--top-p", "0"], "top_p"),
+        (["--prompt", "1 |", "--beams", "2", "--top-k", "1"], "--top-k does nothing with --beams"),
+        (["--prompt", "1 |", "--length-penalty", "1"], "--length-penalty does nothing without --beams"),
     ],
 )
 def test_wrong_use_is_one_line(

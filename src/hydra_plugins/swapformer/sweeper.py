@@ -114,14 +114,19 @@ class StudySweeper(Sweeper):
         from swapformer.study.config.overrides import of_whole_model
 
         launcher: Any = self.launcher
-        if hasattr(launcher, "make_launcher"):  # ours takes resolved configs; isinstance fails, the class exists twice
-            return launcher.make_launcher(store, progress.tick)
+        # Ours takes resolved configs; isinstance fails, the class exists twice.
+        ours = launcher.make_launcher(store, progress.tick) if hasattr(launcher, "make_launcher") else None
+        if ours is not None and self.max_batch_size is None:
+            return ours
 
         def launch(trials: "Sequence[Trial]") -> None:
-            jobs = [of_whole_model(trial.overrides) for trial in trials]
-            size = self.max_batch_size or len(jobs)
-            for first in range(0, len(jobs), max(size, 1)):
-                launcher.launch(jobs[first : first + size], initial_job_idx=first)
+            size = self.max_batch_size or len(trials)
+            for first in range(0, len(trials), max(size, 1)):
+                some = trials[first : first + size]
+                if ours is not None:
+                    ours(some)
+                else:
+                    launcher.launch([of_whole_model(trial.overrides) for trial in some], initial_job_idx=first)
 
         return launch
 

@@ -197,8 +197,8 @@ def noise_text(spec: Spec, condition: str, noises: Sequence[MetricNoise]) -> str
     lines = [head, columns(rows, right=True)]
     if lost := len(spec.seeds) - min(each.n for each in noises):
         lines.append(
-            f"{lost} of {len(spec.seeds)} seeds have no number of some metric, since they diverged: the spread of the "
-            "others is too small for it."
+            f"{lost} of {len(spec.seeds)} seeds have no number of some metric (diverged, or have none): the "
+            "spread of the others is too small for it."
         )
     if any(each.over_items > 2 * each.deviation for each in noises):
         lines.append("Where the noise over items is the larger one, a larger evaluation set says more than seeds do.")

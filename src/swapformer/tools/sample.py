@@ -60,17 +60,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("overrides", nargs="*", metavar="runs_dir=…", help="where the trial is kept")
     made.add_argument("--prompt", required=True, help="what it goes on from; of an encoder-decoder, the source")
     made.add_argument("--tokens", type=int, default=200, help="symbols to write at most (default 200)")
-    made.add_argument(
-        "--temperature", type=within(0, 1e6), default=1.0, help="0 takes the most probable symbol (default 1)"
-    )
+    made.add_argument("--temperature", type=within(0, 1e6), help="0 takes the most probable symbol (default 1)")
     made.add_argument("--top-k", type=at_least(1), help="draw among the k most probable symbols")
-    made.add_argument(
-        "--top-p", type=within(0, 1), default=1.0, help="draw among the fewest symbols that reach p together"
-    )
+    made.add_argument("--top-p", type=within(0, 1), help="draw among the fewest symbols that reach p together")
     made.add_argument(
         "--beams", type=at_least(1, MOST_BEAMS), help="search with so many beams for the most probable answer instead"
     )
-    made.add_argument("--length-penalty", type=within(-100, 100), default=0.0, help="of the beams' scores (default 0)")
+    made.add_argument("--length-penalty", type=within(-100, 100), help="of the beams' scores (default 0)")
     made.add_argument("--seed", type=int, default=0, help="names the random draws (default 0)")
     made.add_argument("--no-cache", action="store_true", help="compute all positions anew for each symbol")
     return add_common(made, json=False)
@@ -78,19 +74,26 @@ def parser() -> argparse.ArgumentParser:
 
 def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Namespace) -> Iterator[int]:
     """The symbols that are written, up to the end token."""
-    if options.beams is not None:
+    beams = options.beams is not None
+    idle = ("temperature", "top_k", "top_p") if beams else ("length_penalty",)
+    if given := [name for name in idle if getattr(options, name) is not None]:
+        how = "with --beams, which search and do not draw" if beams else "without --beams"
+        raise UsageError(f"--{given[0].replace('_', '-')} does nothing {how}; leave it out")
+    if beams:
         if task.end_token is None:
             raise UsageError("beams compare whole answers, but this task's texts have no end; leave out --beams.")
         _require_memory(model, prompt.ids.shape[1] + options.tokens, options.beams)
         found, _ = beam_search(
             model, prompt, options.tokens, width=options.beams, stop=task.end_token,
-            length_penalty=options.length_penalty, cache=not options.no_cache,
+            length_penalty=options.length_penalty or 0.0, cache=not options.no_cache,
         )  # fmt: skip
         symbols: Iterator[int] = iter(found[0].tolist())
     else:
         choose: Choose = greedy
-        if options.temperature >= LEAST_TEMPERATURE:
-            choose = Sampler(stream("sample", options.seed), options.temperature, options.top_k, options.top_p)
+        temperature = 1.0 if options.temperature is None else options.temperature
+        top_p = 1.0 if options.top_p is None else options.top_p
+        if temperature >= LEAST_TEMPERATURE:
+            choose = Sampler(stream("sample", options.seed), temperature, options.top_k, top_p)
         steps = generate(model, prompt, options.tokens, choose, cache=not options.no_cache)
         symbols = (int(step[0]) for step in steps)
     return takewhile(lambda symbol: symbol != task.end_token, symbols)

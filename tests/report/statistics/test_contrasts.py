@@ -323,6 +323,27 @@ class TestReaches:
         assert verdict.contrasts[0].estimate.value == 0.75
 
 
+def test_a_time_that_was_cut_off_reaches_no_target() -> None:
+    """Its value is the horizon, 100, which is no time at which the target was reached."""
+    rows = {"slow": np.full(8, 100.0), "fast": np.linspace(40, 60, 8)}
+    seen = replace(
+        evidence(rows, "derived/steps"), censored=frozenset({"derived/steps"}), directions={"derived/steps": "lower"},
+        unreached={("slow", "derived/steps"): np.ones(8, dtype=bool)},
+    )  # fmt: skip
+    body = {"metric": "derived/steps", "value": 100}
+    found = one(seen, metrics=["derived/steps"], reaches={"arm": "slow", "share": 0.5, **body})
+    assert found.outcome == "refuted"
+    found = one(seen, metrics=["derived/steps"], reaches={"arm": "fast", "than": "slow", "margin": 0.1, **body})
+    assert found.outcome == "supported"
+
+
+@pytest.mark.parametrize("below", [0.5, -0.5])
+def test_an_exact_trend_of_equal_arms_is_0(below: float) -> None:
+    seen = evidence({name: np.full(8, 2.0) for name in "abc"})
+    found = one(seen, exact=["val/loss"], trend={"arms": ["a", "b", "c"], "metric": "val/loss", "below": below})
+    assert found.outcome == ("supported" if below > 0 else "refuted")
+
+
 def test_a_trend_is_the_mean_of_each_seeds_rank_correlation() -> None:
     seen = arms({"h1": 2.0, "h2": 1.9, "h4": 1.8, "h8": 1.7})
     body = {"arms": ["h1", "h2", "h4", "h8"], "metric": "val/loss", "below": 0}

@@ -267,6 +267,30 @@ def test_seeds_that_diverged_at_a_size_that_is_judged_still_open_the_limits() ->
     assert "b with rung=s2 diverged with 1 of 5 seeds: not favoured" in verdict.notes
 
 
+def test_trials_that_are_lost_at_the_smallest_size_open_both_limits_of_the_next() -> None:
+    """There a line's smallest sizes weigh against its end: who lost trials may be flattered or wronged."""
+    found, names = taller(None, 1)
+    row = found.values["a with rung=s0", "val/loss"].copy()
+    row[0] = math.nan
+    found = replace(
+        found, values={**found.values, ("a with rung=s0", "val/loss"): row},
+        finished={**found.finished, "a with rung=s0": np.isfinite(row)},
+        diverged={**found.diverged, "a with rung=s0": ~np.isfinite(row)},
+    )  # fmt: skip
+    last, after = judge(
+        taller_claims(names, *({"speed_up": {**ABOUT, "where": at, "above": 1.1}} for at in ("s4", "next"))), found
+    )
+    assert (last.contrasts[0].lower > 1, math.isinf(last.contrasts[0].upper)) == (True, True)
+    assert after.outcome == "undecided" and not math.isfinite(after.contrasts[0].lower)
+
+
+def test_sizes_that_are_not_listed_smallest_first_are_told() -> None:
+    """`speed_up` means the last of them where it says none."""
+    found, names = taller(None, 1)
+    (verdict,) = judge(taller_claims(names[::-1], {"speed_up": {**ABOUT, "above": 1.1}}), found)
+    assert verdict.outcome == "undecided" and any("lists its sizes smallest first" in note for note in verdict.notes)
+
+
 def test_a_loss_that_the_baseline_never_reaches_has_no_speed_up() -> None:
     good = ladder(np.ones(RUNGS), 0.002, 1)
     found = evidence(replace(good, here=good.here - 3))

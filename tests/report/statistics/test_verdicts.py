@@ -96,6 +96,17 @@ def test_within_an_arm_is_equivalence(difference: float, outcome: str) -> None:
     assert one(apart(difference), within=body).outcome == outcome
 
 
+@pytest.mark.parametrize("of", ["b", "best"])
+def test_a_share_of_what_is_not_known_is_undecided(of: str) -> None:
+    """All seeds of the arm that is compared with diverged, or it has not run yet."""
+    rows = {"a": 1 + NOISE, "b": np.full(8, math.nan), "c": 1 + NOISE[::-1]}
+    body = {"arm": "a", "of": of, "metric": "val/loss", "relative": 0.1}
+    for gone in ({"b": list(range(8))}, {}):
+        found = one(evidence(rows, "val/loss", gone), within=body)
+        assert found.outcome == ("supported" if gone and of == "best" else "undecided")
+        assert not any("independent samples" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(("difference", "outcome"), [(-0.5, "supported"), (0.0, "supported"), (0.5, "refuted")])
 def test_within_the_best_allows_being_the_best(difference: float, outcome: str) -> None:
     body = {"arm": "a", "of": "best", "metric": "val/loss", "relative": 0.1}

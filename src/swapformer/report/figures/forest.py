@@ -58,7 +58,7 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
         sizes = ", ".join(f"±{margin:.3g}" for margin in margins)
         caption += f" Dashed lines mark the margins of the study's claims: {sizes}."
     if any(any(ends) for ends in given_up.values()):
-        caption += " An arrow is an open end: the mean over survivors would flatter an arm that diverged."
+        caption += " An arrow is an open end: the mean would flatter an arm whose trials were lost or cut off."
     title = f"{metric}: differences to {data.baseline}"
     return ReportFigure.of(f"forest_{svg.slug(metric)}", title, caption, figure, tooltips)
 

@@ -85,11 +85,12 @@ class MeanClaim(Claim):
             if here is not None and there is not None:
                 estimate = ExactEstimate(here - there, len(evidence.seeds))
             return ClaimEstimate(other, estimate, self.region(direction, math.nan if there is None else there), usual)
-        estimate = evidence.mean_difference(self.arm, other, metric, self.margin if self.relative else 0.0)
         values = evidence.pairs(self.arm, other, metric).y
-        return ClaimEstimate(
-            other, estimate, self.region(direction, float(values.mean()) if len(values) else math.nan), usual
-        )
+        reference = float(values.mean()) if len(values) else math.nan
+        if self.relative and not math.isfinite(reference):  # a share of what is not known
+            return ClaimEstimate(other, UnknownEstimate(), self.region(direction, 0.0), usual)
+        estimate = evidence.mean_difference(self.arm, other, metric, self.margin if self.relative else 0.0)
+        return ClaimEstimate(other, estimate, self.region(direction, reference), usual)
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
         return evidence.flattering_limits(self.arm, than, str(self.metric))
@@ -258,7 +259,7 @@ class DivergesClaim(Claim):
 class ReachesClaim(DivergesClaim):
     """A share of an arm's seeds reaches a value, or more of them than of another's.
 
-    A trial that diverged or has no number does not reach it.
+    A trial that diverged or has no number does not reach it, nor does one whose time to a target was cut off.
     """
 
     KINDS: ClassVar[tuple[str, ...]] = ("reaches",)
@@ -287,7 +288,7 @@ class ReachesClaim(DivergesClaim):
         higher = evidence.directions.get(metric) == "higher"
         with np.errstate(invalid="ignore"):
             reached = values >= self.value if higher else values <= self.value
-        return np.asarray(reached & np.isfinite(values), dtype=bool)
+        return np.asarray(reached & np.isfinite(values) & ~evidence.cut_times(arm, metric), dtype=bool)
 
     @property
     def _verb(self) -> str:

@@ -312,7 +312,7 @@ class TrendClaim(SumClaim):
     def exact_number(self, values: Sequence[float]) -> float:
         from scipy import stats  # late: claims are read without
 
-        return float(stats.kendalltau(range(len(values)), values).statistic)
+        return float(stats.kendalltau(range(len(values)), values).statistic) if np.ptp(values) else 0.0
 
     @property
     def label(self) -> str:

@@ -231,7 +231,11 @@ class Evidence:
 
     def unreached_count(self, arm: str, metric: str) -> int:
         """The number of trials of an arm that do not reach the target of a time."""
-        return int((self.unreached.get((arm, metric), self._no_seed) & self._has(arm, metric)).sum())
+        return int((self.cut_times(arm, metric) & self._has(arm, metric)).sum())
+
+    def cut_times(self, arm: str, metric: str) -> BoolArray:
+        """The seeds with which an arm did not reach the target that a metric is the time to."""
+        return self.unreached.get((arm, metric), self._no_seed)
 
     def unmeasured(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial finished without a finite value of a metric that the arm has."""

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -161,7 +162,7 @@ def _exp(x: float) -> float:
 def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions: Sequence[str]) -> ArmLadder:
     """An arm against another over some conditions of evidence that was joined, from the cheapest rung on.
 
-    Raises `Unfit` where nothing can be compared: both arms must have values at every size.
+    Raises `Unfit` where nothing can be compared: both arms must have values at every size, listed smallest first.
     """
     if evidence.directions.get(metric) != "lower":
         raise Unfit(f"a law over size is that of a loss, where lower is better, but {metric} is not one")
@@ -174,9 +175,13 @@ def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions:
     costs = [np.array([evidence.operations.get(arm_name(who, at), math.nan) for at in names]) for who in (arm, than)]
     if not np.isfinite(costs).all():
         raise Unfit("the operations of some rung cannot be counted")
-    order = [int(at) for at in np.argsort(costs[1], kind="stable")]
-    names = [names[at] for at in order]
+    for smaller, larger in pairwise(range(len(names))):
+        if costs[1][smaller] > costs[1][larger]:
+            raise Unfit(
+                f"a ladder lists its sizes smallest first, but {than} takes more operations with {names[smaller]} than "
+                f"with {names[larger]}; list them in their order"
+            )
     rows = [np.array([evidence.seed_values(arm_name(who, at), metric) for at in names]) for who in (arm, than)]
     kept = np.isfinite(rows[0]).all(axis=0) & np.isfinite(rows[1]).all(axis=0)
     kept &= evidence.same_class(*(arm_name(who, at) for who in (arm, than) for at in names))
-    return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], costs[0][order], costs[1][order])
+    return ArmLadder(tuple(names), rows[0][:, kept], rows[1][:, kept], costs[0], costs[1])

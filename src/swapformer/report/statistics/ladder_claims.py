@@ -85,6 +85,11 @@ class SpeedUpClaim(SumClaim):
 
         return factor(ladder.next_size() if self.where == NEXT else ladder.at_rung(ladder.rungs.index(self.where)))
 
+    def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
+        below, above = super().flattering_limits(than, evidence)
+        either = self.where == NEXT and (below or above)  # small sizes weigh against the line's end
+        return below or either, above or either
+
     def notes(self, evidence: Evidence) -> list[str]:
         from swapformer.report.statistics.scaling_law import Unfit  # late: claims are read without scipy
 

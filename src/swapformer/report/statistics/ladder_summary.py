@@ -126,7 +126,7 @@ def _course(arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evid
         return value, -math.inf if below else low, math.inf if above else high
 
     rungs = {at: opened(ladder.at_rung(index)) for index, at in enumerate(ladder.rungs)}
-    slope, beyond = opened(ladder.trend(), both=True), opened(ladder.next_size())
+    slope, beyond = opened(ladder.trend(), both=True), opened(ladder.next_size(), both=True)
     return ArmCourse(arm, {at: _factor(each) for at, each in rungs.items()}, _factor(beyond), slope)
 
 

@@ -237,7 +237,7 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         if claim.metric is None:
             continue
         apart |= set(evidence.pairs(claim.arm, other, claim.metric).apart)
-        notes += _seed_notes(claim.arm, other, claim.metric, evidence)
+        notes += _seed_notes(claim, other, claim.metric, evidence)
     notes += [
         f"{claim.arm} and {other} were not evaluated on the same data: {name} has {here} and {there}"
         for other in claim.than
@@ -254,8 +254,9 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
     return notes if same or missing or not claim.of_means else notes + failing_seeds.notes(claim, evidence)
 
 
-def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[str]:
-    """Notes for two arms that do not have the same seeds."""
+def _seed_notes(claim: Claim, other: str, metric: str, evidence: Evidence) -> list[str]:
+    """Notes for a claim on two arms that do not have the same seeds."""
+    arm = claim.arm
     if not evidence.are_unpaired(arm, other, metric):
         return [
             f"{count} seeds of {one} are left out: the other arm was not trained with them"
@@ -263,6 +264,8 @@ def _seed_notes(arm: str, other: str, metric: str, evidence: Evidence) -> list[s
         ]
     counts = {each: evidence.finite_values(each, metric) for each in (arm, other)}
     few = [each for each, values in counts.items() if len(values) == 1]
+    if not claim.of_means or claim.relative:
+        return [f"{arm} and {other} have no seed to pair, so nothing is compared"]
     if not few:
         return [f"unpaired: {arm} and {other} have no seed to pair, and are compared as independent samples"]
     (one, many) = (few[0], other if few[0] == arm else arm)
