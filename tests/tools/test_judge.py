@@ -260,7 +260,7 @@ def test_what_is_wrong_is_one_line(table: pd.DataFrame, asked: dict[str, Any], m
     [
         ("r.csv", "arm,seed,loss\na,1\n", "line 2 must have 3 cells, but has 2"),
         ("r.csv", "arm,seed,seed\na,1,2\n", "its columns must have different names"),
-        ("r.csv", "arm,seed,loss\n", "there must be a row to judge"),
+        ("r.csv", "arm,seed,loss\n", "a row for each run, but .* has no row"),
         ("r.jsonl", '{"arm": "a"\n', "cannot be read as .jsonl"),
         ("r.json", "[1, 2]", "a row must be an object of names and values"),
         ("r.parquet", "no", "cannot be read as .parquet"),
@@ -280,16 +280,20 @@ def test_a_file_that_is_no_table_is_refused_in_one_line(tmp_path: Path, name: st
         ([], "results must come from FILEs, --wandb FOLDER or --tensorboard FOLDER"),
         (["{r}", "--wandb", "x"], "name one of the three"),
         (["nowhere.csv"], "nowhere.csv does not exist"),
+        (["--wandb", "nowhere"], "must be in a folder, but nowhere does not exist"),
+        (["{d}"], r"a row for each run, but .*empty has no row; tables are .csv, .* below the names of columns"),
+        (["--tensorboard", "{d}"], "empty has no event file of TensorBoard"),
         (["{r}", "--name", "x.csv"], "--name must have names in braces"),
         (["{r}", "--name", "{arm}-{seed}.json"], "the path of each file must end as --name says"),
         (["{r}", "--claims", "{r}"], "must map baseline, metrics, claims, exact, ranges, or some of them"),
     ],
 )
 def test_wrong_command_lines_are_refused_in_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
-    path = tmp_path / "r.csv"
+    path, empty = tmp_path / "r.csv", tmp_path / "empty"
     WIDE.to_csv(path, index=False)
+    empty.mkdir()
     with pytest.raises(UsageError, match=message):
-        judge([each.replace("{r}", str(path)) for each in arguments])
+        judge([each.replace("{r}", str(path)).replace("{d}", str(empty)) for each in arguments])
 
 
 @pytest.mark.parametrize("name", ["neg_mean_squared_error", "val/neg_log_loss", "minus accuracy", "brier_score"])

@@ -84,7 +84,7 @@ def records_of(
         long["seed"] = long["seed"].map(_whole)
     arms = list(dict.fromkeys(long["arm"]))
     if asked.baseline not in arms:
-        given = f"{quote(asked.baseline)} is none{suggest(asked.baseline, arms)}" if asked.baseline else "none is named"
+        given = f"{quote(asked.baseline)} is none" if asked.baseline else "none is named"
         raise UsageError(f"--baseline must name one of the arms, {number_format.listed(_few(arms))}, but {given}")
     directions = _directions(long, asked)
     listed = isinstance(asked.exact, list | tuple)

@@ -79,9 +79,12 @@ def question(options: argparse.Namespace) -> Question:
 
 def _table(options: argparse.Namespace) -> pd.DataFrame:
     """One row for each run, or for each run and metric, of all that the command line names."""
-    sources = [bool(options.files), options.wandb is not None, options.tensorboard is not None]
-    if sum(sources) != 1:
+    kinds = [bool(options.files), options.wandb is not None, options.tensorboard is not None]
+    if sum(kinds) != 1:
         raise UsageError("results must come from FILEs, --wandb FOLDER or --tensorboard FOLDER: name one of the three")
+    for folder in (each for each in (options.wandb, options.tensorboard) if each is not None):
+        if not folder.is_dir():
+            raise UsageError(f"results must be in a folder, but {folder} does not exist, or is none")
     if options.wandb is not None and options.name is not None:
         raise UsageError("--name reads the paths of files; runs of W&B have names of their own: leave it out")
     if options.wandb is not None:
@@ -91,7 +94,10 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     else:
         rows = list(_named(_file_rows(options.files), options.name))
     if not rows:
-        raise UsageError("there must be a row to judge, but the table is empty")
+        sources = [str(each) for each in (*options.files, options.wandb, options.tensorboard) if each is not None]
+        what = "offline run of W&B" if options.wandb else "event file of TensorBoard" if options.tensorboard else "row"
+        hint = f"; tables are {', '.join(KINDS)}, their rows below the names of columns" if what == "row" else ""
+        raise UsageError(f"there must be a row for each run, but {' and '.join(sources)} has no {what}{hint}")
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns})
 

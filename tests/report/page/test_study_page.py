@@ -189,15 +189,20 @@ def test_figures_over_a_grid_stand_on_the_page_and_in_the_paper_without_an_arm_t
 def test_margins_in_a_forest_are_those_of_claims_about_the_baseline_in_that_condition(tmp_path: Path) -> None:
     of_base = {"text": "1", "within": {"arm": "x", "of": "base", "metric": "val/loss", "margin": 0.125}}
     of_x = {"text": "2", "within": {"arm": "y", "of": "x", "metric": "val/loss", "relative": 0.1}}
-    store = sized(tmp_path, ["base", "x", "y"], [of_base | {"at": {"model/size": "nano"}}, of_x])
+    far = {"text": "3", "within": {"arm": "x", "of": "base", "metric": "val/loss", "margin": 99}}
+    at = {"at": {"model/size": "nano"}}
+    store = sized(tmp_path, ["base", "x", "y"], [of_base | at, of_x, far | at])
     found = {
         view.condition: figure.caption
         for view in build(store.study, store.runs).views
         for figure in view.figures
         if figure.name.endswith("forest_val_loss")
     }
-    assert "margins of the study's claims: ±0.125." in found["model/size=nano"]
-    assert "margins" not in found["model/size=micro"]
+    assert (
+        "margins of the claims: ±0.125. Margins of claims that lie outside the picture: ±99."
+        in found["model/size=nano"]
+    )
+    assert "argins" not in found["model/size=micro"]
 
 
 def test_the_json_holds_all_of_it(report: Report) -> None:

@@ -54,9 +54,12 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     caption = f"Small dots are seeds, bars 95 % t intervals, {how}not corrected for several comparisons."
     if paired == {False}:
         caption = "Bars are 95 % t intervals of independent samples (Welch), not corrected for several comparisons."
-    if margins:
-        sizes = ", ".join(f"±{margin:.3g}" for margin in margins)
-        caption += f" Dashed lines mark the margins of the study's claims: {sizes}."
+    widest = max(map(abs, axes.get_xlim()))
+    for sizes, said in (
+        ([f"±{margin:.3g}" for margin in margins if margin <= widest], "Dashed lines mark the margins of the claims"),
+        ([f"±{margin:.3g}" for margin in margins if margin > widest], "Margins of claims that lie outside the picture"),
+    ):
+        caption += f" {said}: {', '.join(sizes)}." if sizes else ""
     if any(any(ends) for ends in given_up.values()):
         caption += " An arrow is an open end: the mean would flatter an arm whose trials were lost or cut off."
     title = f"{metric}: differences to {data.baseline}"
