@@ -213,7 +213,7 @@ def changed(**more: Any) -> pd.DataFrame:
 
 
 BAD: list[tuple[pd.DataFrame, dict[str, Any], str]] = [
-    (WIDE, {"baseline": "c", "metrics": {"loss": ""}}, "must name one of the arms, a and b, but 'c' is none"),
+    (WIDE, {"baseline": "c", "metrics": {"loss": ""}}, "must name one of the arms, a and b, but 'c' is none$"),
     (WIDE, {"baseline": "", "metrics": {"loss": ""}}, "but none is named"),
     (WIDE, {}, "--metric must name what is judged, one or several of loss, acc"),
     (LONG, {}, "--metric must name what is judged, one or several of loss, acc"),

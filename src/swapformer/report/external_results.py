@@ -84,7 +84,9 @@ def records_of(
         long["seed"] = long["seed"].map(_whole)
     arms = list(dict.fromkeys(long["arm"]))
     if asked.baseline not in arms:
-        given = f"{quote(asked.baseline)} is none" if asked.baseline else "none is named"
+        near = suggest(asked.baseline, arms)
+        meant = near if "did you mean" in near else ""  # else it would list the arms again
+        given = f"{quote(asked.baseline)} is none{meant}" if asked.baseline else "none is named"
         raise UsageError(f"--baseline must name one of the arms, {number_format.listed(_few(arms))}, but {given}")
     directions = _directions(long, asked)
     listed = isinstance(asked.exact, list | tuple)
