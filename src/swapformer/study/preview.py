@@ -155,7 +155,8 @@ class StudyPreview:
             elif math.isnan(self.seconds):
                 yield "time: unknown, no trial of this machine is like these; after the first there is an estimate"
             else:
-                yield f"time on this machine: about {human(self.seconds)} with {self.slots} at a time"
+                starts = f", {human(2 * self.start)} of it to start and to draw" if self.start >= 1 else ""
+                yield f"time on this machine: about {human(self.seconds)} with {self.slots} at a time{starts}"
         if self.bytes is not None:
             yield f"memory of a step of the largest trial, beside its libraries: about {f.size(self.bytes)}"
             at_a_time = max(1, min(self.slots or 1, sum(each.left for each in self.asked)))
