@@ -125,6 +125,14 @@ def test_tuning_trials_are_counted_apart_and_looks_said(tmp_path: Path) -> None:
     )
 
 
+def test_a_setting_that_changes_the_model_is_counted_as_it_trains(tmp_path: Path) -> None:
+    """A tuned rate costs what its arm does; a tuned width does not."""
+    planned = plan(tmp_path, tune={"model.width": ["4", "8", "16"], "seeds": 1})
+    found = [each for each in foreseen(planned, tmp_path).asked if each.what == "tuning" and each.arm == "h1"]
+    steps = planned.templates[0].config["budget"]["steps"]
+    assert [each.operations for each in found] == [100 * steps * 12 * width for width in (4, 8, 16)]
+
+
 def test_the_distance_that_is_seen_has_a_power_of_80_percent(tmp_path: Path) -> None:
     """Of one claim at five seeds, by the noncentral t, in standard deviations of a seed's difference."""
     found = foreseen(plan(tmp_path, seeds=5), tmp_path)

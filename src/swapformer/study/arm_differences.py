@@ -92,7 +92,7 @@ def _keys_set_by(group: str, option: str) -> list[str]:
 def find_differences(plan: Plan) -> list[ArmDifference]:
     """One entry for every arm and condition; in the names of parameters, * is any layer."""
     shown = {each.arm_condition: each for each in (*reversed(plan.templates), *plan.reported)}
-    step, pairs = once(partial(_flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
+    step, pairs = once(partial(flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
     return [
         _entry(
             plan,
@@ -121,7 +121,7 @@ def _entry(plan: Plan, each: Template, baseline: Template, step: int | None, pai
     )
 
 
-def _flops_of_a_step(plan: Plan, config: Mapping[str, Any]) -> int | None:
+def flops_of_a_step(plan: Plan, config: Mapping[str, Any]) -> int | None:
     """Operations of one step, forward and backward of matrix products; None where they cannot be counted."""
     try:
         return plan.composer.flops_of_a_step(config)

@@ -15,6 +15,7 @@ from swapformer.report.statistics.sequential import next_error
 from swapformer.results.arms import ArmCondition, ArmDifference, arm_name
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.store import Store
+from swapformer.study.arm_differences import flops_of_a_step
 from swapformer.study.launch.progress import human
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.study.plan import Plan, Template
@@ -187,6 +188,10 @@ class StudyPreview:
         }
 
 
+_RATES = ("optim.", "schedule.")
+"""Settings that change no operations of a training."""
+
+
 def preview(
     plan: Plan,
     store: Store,
@@ -213,7 +218,15 @@ def preview(
     before = _before(spec, store)
     if before is not None and spec.looks:
         plan = replace(plan, reach=_reach(plan, before))
-    operations = {(each.arm, each.condition): each.flops for each in differences}
+    counts = {(each.arm, each.condition): each.flops for each in differences}
+
+    def operations(template: Template) -> float:
+        """Those of its arm, or of its own setting where that is more than a rate."""
+        if all(key.startswith(_RATES) for key in template.values):
+            return counts.get(template.arm_condition, math.nan)
+        step, steps = flops_of_a_step(plan, template.config), int(template.config["budget"]["steps"])
+        return math.nan if step is None else float(step * steps)
+
     times = TrialTimes(plan, store, operations)
     found, seen = list[ArmTrials](), set[str]()
 
@@ -223,7 +236,7 @@ def preview(
         done = tuple(trial.id for trial in own if _is_done(trial, store))
         ids = tuple(trial.id for trial in own)
         if own:
-            counted = operations.get(template.arm_condition, math.nan)
+            counted = operations(template)
             known = what == "tuning" or spec.tune is None or template.arm_condition in plan.chosen
             seconds = math.nan if slots is None else times.seconds(template)
             setting = template.setting if known else ()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import cached_property
 from statistics import fmean
 
-from swapformer.results.arms import ArmCondition
 from swapformer.results.record import DIVERGED, Record
 from swapformer.results.store import Store
 from swapformer.study.plan import Plan, Template
@@ -28,7 +27,7 @@ class TrialTimes:
     for an operation, or of a step of the baseline that is timed now, if it is quick.
     """
 
-    def __init__(self, plan: Plan, store: Store, operations: Mapping[ArmCondition, float]) -> None:
+    def __init__(self, plan: Plan, store: Store, operations: Callable[[Template], float]) -> None:
         self._plan, self._store, self._operations = plan, store, operations
         self._host, self._device = platform.node(), plan.composer.environment_class(plan.shared_config)
 
@@ -36,7 +35,7 @@ class TrialTimes:
         """The seconds of one trial; nan where nothing that was run here is like it."""
         if own := self._whole(template):
             return fmean(own)
-        return self._operations.get(template.arm_condition, math.nan) * self._pace
+        return self._operations(template) * self._pace
 
     def _whole(self, template: Template) -> list[float]:
         """Seconds of whole trials; one that diverged early counts as if it had gone on."""
@@ -62,7 +61,7 @@ class TrialTimes:
         paces = [
             seconds / operations
             for each in self._plan.one_each
-            if 0 < (operations := self._operations.get(each.arm_condition, math.nan)) < math.inf
+            if 0 < (operations := self._operations(each)) < math.inf
             for seconds in self._whole(each)
         ]
         return fmean(paces) if paces else self._timed()
@@ -70,7 +69,8 @@ class TrialTimes:
     def _timed(self) -> float:
         """Seconds for an operation, from a step of the baseline."""
         config, where = self._plan.shared_config, (self._plan.spec.baseline, next(iter(self._plan.spec.conditions)))
-        operations = self._operations.get(where, math.nan) / max(int(config["budget"]["steps"]), 1)
+        first = next((each for each in self._plan.templates if each.arm_condition == where), None)
+        operations = math.nan if first is None else self._operations(first) / max(int(config["budget"]["steps"]), 1)
         if self._device.get("device") != "cpu" or not 0 < operations <= QUICK:
             return math.nan
         return self._plan.composer.seconds_of_a_step(config) / operations
