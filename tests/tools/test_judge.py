@@ -280,7 +280,7 @@ def test_a_file_that_is_no_table_is_refused_in_one_line(tmp_path: Path, name: st
         ([], "results must come from FILEs, --wandb FOLDER or --tensorboard FOLDER"),
         (["{r}", "--wandb", "x"], "name one of the three"),
         (["nowhere.csv"], "nowhere.csv does not exist"),
-        (["--wandb", "nowhere"], "must be in a folder, but nowhere does not exist"),
+        (["--wandb", "nowhere"], "must be in a folder, but nowhere is no folder"),
         (["{d}"], r"a row for each run, but .*empty has no row; tables are .csv, .* below the names of columns"),
         (["--tensorboard", "{d}"], "empty has no event file of TensorBoard"),
         (["{r}", "--name", "x.csv"], "--name must have names in braces"),

@@ -49,7 +49,7 @@ def _kept_looks(sources: Sequence[Path], fresh: bool) -> Path:
     if len(known) > 1 and not fresh:
         raise UsageError(
             f"looks at these results must be kept in one file, but {' and '.join(map(str, known))} hold some; judge "
-            "each alone, or --fresh judges all as new results"
+            "each by itself, or --fresh judges all as new results"
         )
     return known[0] if known else min(beside)
 
@@ -84,9 +84,9 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
         raise UsageError("results must come from FILEs, --wandb FOLDER or --tensorboard FOLDER: name one of the three")
     for folder in (each for each in (options.wandb, options.tensorboard) if each is not None):
         if not folder.is_dir():
-            raise UsageError(f"results must be in a folder, but {folder} does not exist, or is none")
+            raise UsageError(f"results must be in a folder, but {folder} is no folder")
     if options.wandb is not None and options.name is not None:
-        raise UsageError("--name reads the paths of files; runs of W&B have names of their own: leave it out")
+        raise UsageError("--name reads the paths of files; runs of W&B have other names: remove it")
     if options.wandb is not None:
         rows = list(wandb_rows(options.wandb))
     elif options.tensorboard is not None:

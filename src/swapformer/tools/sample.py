@@ -78,7 +78,7 @@ def _written(task: Task, model: Topology, prompt: Prompt, options: argparse.Name
     idle = ("temperature", "top_k", "top_p") if beams else ("length_penalty",)
     if given := [name for name in idle if getattr(options, name) is not None]:
         how = "with --beams, which search and do not draw" if beams else "without --beams"
-        raise UsageError(f"--{given[0].replace('_', '-')} does nothing {how}; leave it out")
+        raise UsageError(f"--{given[0].replace('_', '-')} does nothing {how}; remove it")
     if beams:
         if task.end_token is None:
             raise UsageError("beams compare whole answers, but this task's texts have no end; leave out --beams.")
