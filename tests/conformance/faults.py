@@ -348,20 +348,6 @@ class HiddenAnchor(Pattern):
         return ((back >= 0) & ((back < 4) | (key.order == 0)[:, None, :]))[:, None]
 
 
-class LastSeesAll(Pattern):
-    """A window, but the last token sees all, and nothing says that this depends on the length."""
-
-    causal = True
-    anchored = True
-
-    def __init__(self, dims: Dims) -> None:
-        pass
-
-    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
-        back = query.order[:, :, None] - key.order[:, None, :]
-        return ((back >= 0) & ((back < 4) | (query.order == key.order.max())[:, :, None]))[:, None]
-
-
 class FalseAnchor(Pattern):
     """A window that says it counts from the beginning."""
 
@@ -374,6 +360,14 @@ class FalseAnchor(Pattern):
     def allowed(self, query: Tokens, key: Tokens) -> Tensor:
         back = query.order[:, :, None] - key.order[:, None, :]
         return ((back >= 0) & (back < 4))[:, None]
+
+
+class LastSeesAll(FalseAnchor):
+    """A window, but the last token sees all before it, and nothing says that this depends on the length."""
+
+    def allowed(self, query: Tokens, key: Tokens) -> Tensor:
+        earlier = key.order[:, None, :] <= query.order[:, :, None]
+        return super().allowed(query, key) | (earlier & (query.order == key.order.max())[:, :, None])[:, None]
 
 
 class SecretlyOrdered(Attention):

@@ -42,6 +42,10 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
             "each of the 32 `blocks` must have at least 32 hidden units, .*but has 8",
         ),
         (["model/residual=residual2"], "needs the norms after and final of a placement, .* lacks after; use model/pl"),
+        (
+            ["model/residual=residual2", "model/norm=none"],
+            "tells its streams apart by norms, .* use model/residual=add",
+        ),
         (["model/residual=residual2", "model/placement=post"], "but this one lacks final; use model/placement=dual"),
         (
             ["model/depth=early_exit", "model/norm=batchnorm", "model/pattern=full", "allow=[future]"],

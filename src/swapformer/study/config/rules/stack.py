@@ -149,7 +149,12 @@ def streams(layers: Sequence[LayerPlan]) -> Iterator[str]:
         kinds = ", ".join(f"{name} keeps {stream}" for stream, name in streams.items())
         yield f"all layers share one stream, but their residuals differ: {kinds}; use one of them in all layers."
     for layer, residual in zip(layers, residuals, strict=True):
-        if missing := [norm for norm in residual.needs_norms if not getattr(layer.placement(), norm)]:
+        if residual.needs_norms and not layer.norm().normalises:
+            yield (
+                f"residual {type(residual).__name__} tells its streams apart by norms, but norm=none has none; use "
+                "model/residual=add or another one, or a norm."
+            )
+        elif missing := [norm for norm in residual.needs_norms if not getattr(layer.placement(), norm)]:
             yield (
                 f"residual {type(residual).__name__} needs the norms {' and '.join(residual.needs_norms)} of a "
                 f"placement, but this one lacks {' and '.join(missing)}; use model/placement=dual, or another residual."
