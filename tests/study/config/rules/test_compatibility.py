@@ -29,6 +29,10 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
         (["model/init=fixup", "model/norm=none"], "Fixup starts the head at zero, .*tie_embeddings=false"),
         (["model/init=t_fixup", "model/norm=rmsnorm"], "TFixup is for models without a norm, .* model/norm=none"),
         (
+            ["model/init=fixup", "model/norm=none", "model/residual=residual2"],
+            "Fixup is for models without a norm, but residual ResiDual .* model/residual=add",
+        ),
+        (
             ["model/init=natural", "model/score=dot_unscaled", "model.layers=[{at: 0, num_heads: 1}]"],
             "Natural draws queries and keys for heads 16 wide, but some layers have others; leave num_heads",
         ),

@@ -107,7 +107,12 @@ def initialisation(
     """The requirements of a scheme of initialisation; `silent` says whether it starts every update at zero."""
     name = type(init).__name__
     norms = {type(layer.norm()).__name__ for layer in layers if layer.norm().rescales}
-    if init.without_norm and norms:
+    if init.without_norm and (needy := [r for r in (layer.residual() for layer in layers) if r.needs_norms]):
+        yield (
+            f"init {name} is for models without a norm, but residual {type(needy[0]).__name__} tells its streams apart "
+            "by norms; use model/residual=add, or model/init=gpt2, xavier or deepnorm."
+        )
+    elif init.without_norm and norms:
         yield (
             f"init {name} is for models without a norm, but there is {', '.join(sorted(norms))}; use model/norm=none, "
             "or model/init=gpt2, xavier or deepnorm."
