@@ -11,6 +11,7 @@ import torch
 from measure.conftest import TINY, measured, subject_of
 from swapformer.errors import UsageError
 from swapformer.measure.position_table import Affine, PositionTable, best_ridge, residual, ridge_map, rotation, table_of
+from swapformer.results.shapes import Curve
 from swapformer.study.config.compose import check, compose
 
 TABLE = ("measure=position_table", "measure.rows=96", "measure.shifts=[1,8]")
@@ -51,6 +52,19 @@ def test_the_likeness_of_two_sinusoids_depends_on_their_distance_alone() -> None
     found = measured(*TABLE, "model/position=sinusoidal").metrics
     for k in (1, 8):
         assert found[f"shift/cosine@{k}"] == pytest.approx(sum(math.cos(k / 10000 ** (i / 8)) for i in range(8)) / 8)
+
+
+def test_each_pair_of_sinusoids_is_drawn_as_the_circle_that_it_runs_through() -> None:
+    """Pairs 2 and 3 of 8, at n (sin pω_i, cos pω_i) for the n-th, with gaps where another one is drawn."""
+    drawn = measured(*TABLE, "model/position=sinusoidal").shapes["pairs"]
+    assert isinstance(drawn, Curve)
+    places = {"pair 2": range(64), "pair 3": range(64, 128)}
+    assert {name: len(at) for name, at in places.items()} == dict.fromkeys(drawn.series, 64)
+    for ring, (name, at) in enumerate(places.items(), 1):
+        for p, index in enumerate(at):
+            x, y = sinusoid(p, 16)[2 * ring : 2 * ring + 2]
+            assert (drawn.xs[index], drawn.series[name][index]) == pytest.approx((ring * x, ring * y), abs=1e-9)
+        assert [index for index, y in enumerate(drawn.series[name]) if y is not None] == list(at)
 
 
 def test_residuals_are_those_of_a_loop_over_the_pairs_that_were_held_out() -> None:

@@ -150,12 +150,22 @@ class PositionTable(Measurement):
             "Gram matrix of the table", "Cosines between the vectors of positions.", positions, positions,
             (unit @ unit.mT).tolist(), low=-1.0, high=1.0,
         )  # fmt: skip
-        _, _, axes = torch.linalg.svd(table - table.mean(0), full_matrices=False)
-        orbit = ((table - table.mean(0)) @ axes[:2].mT).mT.tolist()
-        yield "orbit", Curve(
-            "Orbit of the table", "The vectors of positions along their two principal axes.", "position", "component",
-            list(range(self.rows)), {"first axis": orbit[0], "second axis": orbit[1]}, per_seed=True,
-        )  # fmt: skip
+        yield "pairs", _rings(table)
+
+
+def _rings(table: Tensor) -> Curve:
+    """Positions 0 … 63 in the planes of four pairs of columns, where a shift of sinusoids is a turn."""
+    rows = table[:_SHOWN] / table[:_SHOWN].norm(dim=1).square().mean().sqrt() * (table.shape[1] / 2) ** 0.5
+    pairs = list(dict.fromkeys(table.shape[1] // 2 * sixteenth // 16 for sixteenth in (2, 3, 4, 5)))
+    turned = {pair: ring * rows[:, 2 * pair : 2 * pair + 2] for ring, pair in enumerate(pairs, 1)}
+    return Curve(
+        "Positions in the planes of pairs",
+        f"The two columns of a pair at positions 0 to {len(rows) - 1}; the n-th pair shown is drawn n times as large.",
+        "first column of the pair", "second column", [x for each in turned.values() for x in each[:, 0].tolist()],
+        {f"pair {pair + 1}": [y if at == pair else None for at in pairs for y in turned[at][:, 1].tolist()]
+         for pair in pairs},
+        per_seed=True,
+    )  # fmt: skip
 
 
 def table_of(model: Topology, rows: int) -> Tensor:
