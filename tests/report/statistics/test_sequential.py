@@ -42,13 +42,13 @@ def store(tmp_path: Path) -> Store:
     return made
 
 
-def judged(store: Store, seeds: Sequence[int], stated: int | Sequence[int]) -> Report:
-    """The report once trials of `seeds` have ended, in a study that states `stated`."""
+def judged(store: Store, seeds: Sequence[int], stated: int | Sequence[int], draw: bool = False) -> Report:
+    """The report, drawn or not, once trials of `seeds` have ended, in a study that states `stated`."""
     for seed in seeds:
         for arm, value in (("b", 1.0), ("clear", 3.0 + NOISE[seed]), ("near", 1.0 + BORDER + EVEN[seed])):
             store.write_trial(arm, seed, {"val/loss": value})
     restate(store, stated)
-    return build(store.study, store.runs)
+    return build(store.study, store.runs, draw=draw)
 
 
 def restate(store: Store, stated: int | Sequence[int]) -> None:
@@ -252,7 +252,7 @@ class TestDamagedLedgers:
         assert reason in caveat
 
     def test_one_that_was_deleted_is_said_to_be_unknown(self, store: Store) -> None:
-        judged(store, range(5), 5)
+        judged(store, range(5), 5, draw=True)
         path = store.study / "manifest.json"
         content = json.loads(path.read_text())
         del content["ledger"]
@@ -325,7 +325,7 @@ def test_other_seeds_at_another_budget_are_another_study_and_neither_forgets_its
 
 def test_the_looks_of_a_study_are_judged_again_from_its_results_alone(store: Store) -> None:
     for stated in (5, 8):
-        first = judged(store, range(stated), stated)
+        first = judged(store, range(stated), stated, draw=True)
     results = store.study / "report" / "results.csv"
     rows = [line for line in results.read_text().splitlines() if ",look@" in line]
     assert [row.split(",")[2:5] for row in rows] == (
