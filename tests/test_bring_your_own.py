@@ -56,6 +56,7 @@ def typed(heading: str) -> dict[str, Any]:
     return {path.parent.name: json.loads(path.read_text()) for path in Path("runs").glob("trials/*/record.json")}
 
 
+@pytest.mark.evidence
 def test_a_whole_model_stands_beside_one_of_slots(capsys: pytest.CaptureFixture[str]) -> None:
     found = typed("A whole model")
     assert [record["status"] for record in found.values()] == ["finished"] * 6
@@ -123,6 +124,7 @@ def test_an_initialisation_of_ones_own_goes_by_roles() -> None:
     assert scheme.std(Origin(Role.TOKEN_EMBEDDING, 10, 64)) == 0.02
 
 
+@pytest.mark.evidence
 def test_a_command_is_studied(capsys: pytest.CaptureFixture[str]) -> None:
     found = typed("A command")
     assert len(found) == 6 and all(record["steps"] == 20 for record in found.values())

@@ -269,10 +269,10 @@ def test_options_of_the_launcher_are_its_settings_and_may_stand_before_overrides
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     endless = ["seeds=[0]", "budget.steps=1000000"]
-    found = printed(capsys, "study", "positions.yaml", "--time-limit", "0.05", "--slots", "2", *endless, status=1)
+    found = printed(capsys, "study", "positions.yaml", "--time-limit", "0.02", "--slots", "2", *endless, status=1)
     assert set(found["failed"].values()) == {"interrupted"} and len(found["failed"]) == 2
     for record in printed(capsys, "trials", *found["failed"]):
-        assert record["reason"] == "it ran into the time limit of 0.05 minutes"
+        assert record["reason"] == "it ran into the time limit of 0.02 minutes"
     assert main(["trials", "prune", "--status", "interrupted", "--whole", "--remove", "--yes"]) == 0
     known = printed(capsys, "study", "positions.yaml", "seeds=3")
     again = printed(capsys, "study", "positions.yaml", "hydra.launcher.retries=0", "seeds=3")

@@ -190,6 +190,7 @@ def test_a_spoiled_edit_is_caught(
         LAWS[law](Subject(small_with(module), "position"))
 
 
+@pytest.mark.evidence
 def test_a_probe_of_the_users_own_looks_at_its_moments_and_is_claimed_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_every_heading_of_the_page_is_walked_here() -> None:
         assert module in walks.files(walks.section(GUIDE, heading))
 
 
+@pytest.mark.evidence
 def test_a_task_is_shown_studied_and_claimed_about(capsys: pytest.CaptureFixture[str]) -> None:
     found = run("A task")
     assert "Delay" in capsys.readouterr().out and len(found) == 4
