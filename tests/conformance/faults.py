@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -936,3 +937,150 @@ class KeepsItsGraph(Activation):
         circle = [torch.relu(x)]
         circle.append(circle)  # type: ignore[arg-type]
         return circle[0]
+
+
+class LeaksInTraining(Activation):
+    """In training it adds the mean of all places of a row."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.silu(x) + (x.mean(1, keepdim=True) if self.training else 0.0)
+
+
+class MixesRowsInTraining(Activation):
+    """In training it adds the mean of all rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.silu(x) + (x.mean(0, keepdim=True) if self.training else 0.0)
+
+
+class LeaksWithinChunks(Activation):
+    """Adds the mean over a chunk of four places, later ones included."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1]) // 4
+        chunks = (places[:, None] == places).to(x.dtype)
+        return nn.functional.silu(x) + chunks / chunks.sum(-1, keepdim=True) @ x
+
+
+class ByRow(Activation):
+    """Multiplies row b by 1 + b / 10."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = 1 + torch.arange(x.shape[0], dtype=x.dtype) / 10
+        return nn.functional.silu(x) * rows.view(-1, *[1] * (x.dim() - 1))
+
+
+class _Wrapped(Kernel):
+    """The reference, as faults of kernels change it."""
+
+    def __init__(self, dims: Dims) -> None:
+        self.exact, self.nothing = Reference(dims), Position(dims)
+
+
+class NoMaskUnderDropout(_Wrapped):
+    """Forgets the mask where weights are dropped."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        if not dropout:
+            return self.exact(q, k, v, plan, position, context, dropout)
+        weights = nn.functional.dropout(plan.normaliser(plan.score.scale * plan.score.raw(q, k)), dropout)
+        return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+
+
+class IgnoresPositions(_Wrapped):
+    """Leaves out the biases of position encodings."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        return self.exact(q, k, v, plan, self.nothing, context, dropout)
+
+
+class _Doubled(torch.autograd.Function):
+    """The identity with twice its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return 2 * grad
+
+
+class DocumentGradient(_Wrapped):
+    """Where there are documents, the gradient of values is doubled."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        v = v if context.key.document is None else _Doubled.apply(v)  # type: ignore[no-untyped-call]
+        return self.exact(q, k, v, plan, position, context, dropout)
+
+
+class FirstRowsPositions(Position):
+    """A bias by the distances of the first row, for all rows."""
+
+    has_bias = True
+
+    def bias(self, context: Context) -> Tensor:
+        key, query = context.key.position[:1], context.query.position[:1]
+        return -(key[:, None, None, :] - query[:, None, :, None]).abs().to(context.dtype) / 4
+
+
+class DeadButRandom(Activation):
+    """Its slope is dead, beside a dropout of its own."""
+
+    def __init__(self, dims: Dims, *, slope: float) -> None:
+        super().__init__(dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(nn.functional.silu(x), 0.1, self.training)
+
+
+class WritesIntoItsInput(Norm):
+    """Halves the stream itself, and then passes it on."""
+
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return x.mul_(0.5) * 1.0
+
+
+class ForgetsPaddingCached(MultiHead):
+    """Where it reads with a cache, padding is attended to."""
+
+    def __init__(self, dims: Dims, **parts: Any) -> None:
+        super().__init__(dims, **parts)
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        if context.cache is not None:
+            query = replace(context.query, padding=None)
+            key = query if context.key is context.query else replace(context.key, padding=None)
+            context = Context(query, key, context.dtype, context.cache)
+        return 1.5 * super().forward(x, context, position, memory)
+
+
+class CachesRowsSecond(MultiHead):
+    """Adds the sum of all before, which it keeps with the rows as the second axis."""
+
+    def __init__(self, dims: Dims, **parts: Any) -> None:
+        super().__init__(dims, **parts)
+        self.sees_order = self.caches = True
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        out, query = super().forward(x, context, position, memory), context.query
+        shown = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril().expand(len(x), -1, -1)
+        if query.document is not None:
+            shown = shown * (query.document[:, :, None] == query.document[:, None, :])
+        if query.padding is not None:
+            shown = shown * ~query.padding[:, None, :]
+        sums = shown @ x
+        if context.cache is not None:
+            if (before := context.cache.get(("sum", self))) is not None:
+                sums = sums + torch.cat(before[0].unbind(0), -1)[:, None]
+            context.cache.put(("sum", self), sums[:, -1].unflatten(-1, (3, -1)).movedim(1, 0))
+        return out + 0.1 * sums

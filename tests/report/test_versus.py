@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,10 @@ def test_divergence_is_named_since_survivors_flatter(tmp_path: Path) -> None:
     two.write_trial("b", 3, {}, "diverged", place=1003)
     found = judged(one, two)
     assert found.warnings == ("In two, trials of b diverged: what is over the others flatters.",)
-    assert found.pairs[1].metrics["val/loss"][2].n == 5
+    difference = found.pairs[1].metrics["val/loss"][2]
+    assert difference.n == 5 and difference.upper == math.inf > difference.lower > -math.inf, "b may be worse"
+    backwards = judged(two, one).pairs[1].metrics["val/loss"][2]
+    assert backwards.lower == -math.inf < backwards.upper < math.inf
 
 
 def test_arms_of_one_name_with_other_settings_are_flagged_and_lonely_arms_listed(tmp_path: Path) -> None:

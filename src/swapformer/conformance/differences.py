@@ -34,8 +34,10 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _at_start(subject: Subject) -> Sequence[Any]:
-    """Loss and gradients of the model as a trial starts it."""
-    loss, grads = gradients(subject.build(), ids())
+    """Loss and gradients of the model as a trial starts it, from one random state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        loss, grads = gradients(subject.build(), ids())
     return [loss, *grads.values()]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from swapformer.conformance.settings import variants
 from swapformer.conformance.subject import (
@@ -19,18 +22,27 @@ from swapformer.conformance.subject import (
     require_finite,
     require_near,
     run,
+    seeded,
 )
+from swapformer.model.topology import Topology
 
 
 def rows_are_independent(subject: Subject) -> None:
-    """In evaluation, changing one sequence of a batch does not change the logits of the others."""
-    model, inputs = subject.perturbed(), ids(3)
-    for row in range(3):
-        changed = inputs.clone()
-        changed[row] = (changed[row] + 1) % VOCABULARY
-        others = torch.arange(3) != row
-        message = "sequences of a batch must be independent, but one changes others by {gap}."
-        require_near(run(model, inputs)[others], run(model, changed)[others], message)
+    """Changing one sequence of a batch does not change the logits of the others, in evaluation and in training.
+
+    In evaluation each has the logits that it has alone.
+    """
+    inputs = ids(5)
+    for model in (subject.perturbed(), *subject.in_training()):
+        together, when = seeded(model, inputs), " in training" if model.training else ""
+        for row in (0, 2):
+            others = torch.arange(5) != row
+            changed = seeded(model, _changed_at(inputs, ~others[:, None]))
+            message = f"sequences of a batch must be independent, but one changes others by {{gap}}{when}."
+            require_near(together[others], changed[others], message)
+            if not model.training and row < (1 if model.reads_source else 5):  # others have other sources alone
+                message = "a sequence must have the logits that it has alone, but in a batch they differ by {gap}."
+                require_near(together[row : row + 1], run(model, inputs[row : row + 1]), message)
 
 
 def padding_is_ignored(subject: Subject) -> None:
@@ -60,10 +72,10 @@ def documents_are_independent(subject: Subject) -> None:
     Positions begin again with each document. Only independence of the other documents is required if a part counts from
     the row's beginning.
     """
-    model, inputs, border = subject.perturbed(), ids(), LENGTH // 3
+    model, inputs, borders = subject.perturbed(), ids(), torch.tensor([[LENGTH // 3], [LENGTH // 2 + 3]])
     order = torch.arange(LENGTH)[None]
-    document = (order >= border).long().expand(2, -1)
-    position = torch.where(order < border, order, order - border)
+    document = (order >= borders).long()
+    position = torch.where(order < borders, order, order - borders)
     logits = run(model, inputs, make_tokens(LENGTH, document=document, position=position))
     for own in (0, 1):
         changed = _changed_at(inputs, document != own)
@@ -72,15 +84,18 @@ def documents_are_independent(subject: Subject) -> None:
         require_near(logits[document == own], other[document == own], message)
     if subject.anchored or subject.depends_on_length:
         return
-    alone = run(model, inputs[:, border:], make_tokens(LENGTH - border, first_tag=border))
     message = "a packed document must have the logits that it has alone, but they differ by {gap}."
-    require_near(logits[:, border:], alone, message)
+    for row, border in enumerate(borders.flatten().tolist()):
+        for first, end in ((0, border), (border, LENGTH)) if not (row and model.reads_source) else ():
+            alone = run(model, inputs[row : row + 1, first:end], make_tokens(end - first, first_tag=first))
+            require_near(logits[row : row + 1, first:end], alone, message)
 
 
 def calls_are_independent(subject: Subject) -> None:
-    """In evaluation earlier calls change nothing: no length, position or padding is stored."""
+    """In evaluation earlier calls change nothing: no length, position or padding is stored, no given tensor changed."""
     model, inputs = subject.with_model().perturbed(), ids()
-    before = run(model, inputs)
+    with _inputs_kept(model, subject.part if subject.has_slots else Topology):
+        before = run(model, inputs)
     padding = torch.zeros(3, LENGTH + 9, dtype=torch.bool)
     padding[:, -4:] = True
     run(model, ids(3, LENGTH + 9, seed=1), make_tokens(LENGTH + 9, padding=padding))
@@ -106,6 +121,33 @@ def instances_are_independent(subject: Subject) -> None:
         torch.equal(run(model, inputs), before),
         "another instance must not change this one: store no state in the class.",
     )
+
+
+@contextmanager
+def _inputs_kept(model: Topology, part: type) -> Iterator[None]:
+    """Within, a part raises BrokenLaw if its forward writes into a tensor that it is given."""
+
+    def tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+        return [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        versions[module] = [each._version for each in tensors(args, kwargs)]
+
+    def compare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        same = versions[module] == [each._version for each in tensors(args, kwargs)]
+        require(same, f"{type(module).__name__} must not write into a tensor that it is given: others read it too.")
+
+    versions: dict[nn.Module, list[int]] = {}
+    handles = []
+    for module in model.modules():
+        if isinstance(module, part):
+            handles.append(module.register_forward_pre_hook(note, with_kwargs=True))
+            handles.append(module.register_forward_hook(compare, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _changed_at(inputs: Tensor, chosen: Tensor) -> Tensor:

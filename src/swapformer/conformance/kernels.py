@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -43,17 +44,23 @@ def kernel_equals_reference(subject: Subject) -> str | None:
     reference = nodes.pop("reference")
     if subject.slot not in KERNEL_SLOTS or subject.slot == "kernel":
         nodes = {"its own": subject.config["model"]["kernel"]}
-    slow, compared = subject.with_model(kernel=reference).perturbed(), 0
-    for name, node in nodes.items():
-        fast = subject.with_model(kernel=node)
+    others = {"position": ("alibi", "transformer_xl"), "attention": ("gqa",), "normaliser": ("sigmoid",)}
+    settings: list[dict[str, Any]] = [{}]
+    if subject.slot == "kernel":  # a kernel must have what it does not refuse
+        settings += [{slot: options(slot)[name]} for slot, names in others.items() for name in names]
+    compared = 0
+    for (name, node), setting in product(nodes.items(), settings):
+        fast = subject.with_model(kernel=node, **setting)
         runs_here = find(node["_target_"]).accelerator in (None, "cpu")
         if runs_here and node != reference and not fast.refused:
+            slow = subject.once(f"reference {setting}", subject.with_model(kernel=reference, **setting).perturbed)
             padding = torch.zeros(2, LENGTH, dtype=torch.bool)
             padding[1, LENGTH - 3 :] = padding[0, :2] = True
-            padded, document = make_tokens(padding=padding), (torch.arange(LENGTH) >= LENGTH // 3).long()[None]
-            cases = [make_tokens(), padded, make_tokens(start=7), make_tokens(document=document)]
+            document = (torch.arange(LENGTH) >= torch.tensor([[LENGTH // 3], [LENGTH // 2 + 3]])).long()
+            both = make_tokens(padding=padding, document=document)
+            cases = [make_tokens(), make_tokens(padding=padding), make_tokens(start=7), both]
             fitting = [tokens for tokens in cases if tokens.extent <= subject.config["model"]["max_len"]]
-            _agree(f"kernel {name}", fast.perturbed(), slow, ids(), fitting, padded)
+            _agree(f"kernel {name}", fast.perturbed(), slow, ids(), fitting, both)
             compared += 1
     return None if compared else "it is the reference, or no other kernel takes it on this machine"
 
@@ -139,7 +146,10 @@ def _absent_keys(normaliser: Normaliser, heads: int) -> None:
 
 
 def cache_changes_nothing(subject: Subject) -> str | None:
-    """Logits of tokens that are read one after the other, with a cache, are those of reading them at once."""
+    """Logits of tokens that are read one after the other, with a cache, are those of reading all again for each.
+
+    One prompt is shorter, and padded on the left; on the way rows are left out, repeated and put in another order.
+    """
     model = subject.perturbed()
     if not model.stack.can_cache:
         return "its parts cannot cache tokens, so each symbol is generated from the whole sequence"
@@ -147,12 +157,17 @@ def cache_changes_nothing(subject: Subject) -> str | None:
         return "its pattern reads tags, which generated tokens do not have"
     if model.reads_source:
         return "the cache of a source is tested elsewhere"
-    inputs, prompt = ids(), LENGTH // 2
-    generation = StepwiseGeneration(model, Prompt(inputs[:, :prompt]))
-    logits = []
-    for index in range(prompt, LENGTH):
-        logits.append(generation.logits())
-        generation.append(inputs[:, index])
-    message = "generating with a cache must equal reading at once, but logits differ by {gap}."
-    require_near(torch.stack(logits, 1), run(model, inputs)[:, prompt - 1 : -1], message)
+    inputs, prompt = ids(3), LENGTH // 2
+    padding = torch.zeros(3, prompt, dtype=torch.bool)
+    padding[0, :3] = True
+    given = Prompt(inputs[:, :prompt], padding)
+    with torch.no_grad():
+        cached, whole = (StepwiseGeneration(model, given, cache=cache) for cache in (True, False))
+        for index in range(prompt, prompt + 6):
+            message = "generating with a cache must equal reading at once, but logits differ by {gap}."
+            require_near(cached.logits(), whole.logits(), message)
+            for generation in (cached, whole):
+                generation.append(inputs[:, index])
+                if index == prompt + 2:
+                    generation.select(torch.tensor([2, 0, 2]))
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -113,6 +114,19 @@ class Subject:
         All laws share this model: a law that changes it takes a copy.
         """
         return self.once("perturbed", lambda: self._perturb(self.build()))
+
+    def in_training(self) -> list[Topology]:
+        """Copies of the perturbed model in training mode; of a kernel one with dropout too, unless it refuses it.
+
+        There are none where a norm states that it mixes positions in training.
+        """
+        if any(layer.norm().crosses_positions for layer in self.layers):
+            return []
+        models = [copy.deepcopy(self.perturbed()).train()]
+        with suppress(ValueError):
+            if self.slot == "kernel":
+                models.append(copy.deepcopy(self.with_model(dropout=0.3).perturbed()).train())
+        return models
 
     def once(self, name: str, make: Callable[[], Made]) -> Made:
         """The value of `make`, made once for each name."""
@@ -231,6 +245,13 @@ def run(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor
     """Logits without gradient."""
     with torch.no_grad():
         return answer(model, inputs, tokens)
+
+
+def seeded(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:
+    """Logits without gradient, from one random state: what is drawn in training is the same in each call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return run(model, inputs, tokens)
 
 
 def loss_of(model: Topology, inputs: Tensor, tokens: Tokens | None = None) -> Tensor:

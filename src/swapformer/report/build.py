@@ -158,7 +158,7 @@ class Report:
                 for note in verdict.notes:
                     if note not in _found(verdict):  # it limits the verdict, and is not its reason
                         console.print(Text(f"{'  ' if only else '    '}{note}", style="dim"))
-        if sure := wording.error_text(self.errors, sum(not verdict.claim.exact for verdict in self.verdicts)):
+        if sure := wording.error_text(self.errors, self.verdicts):
             items = wording.items_text(self.verdicts) if self.records.evaluations else ""
             console.print(Text(f"{sure} {items}".strip(), style="dim"))
         for caveat in evaluation_caveats(self.views) if brief else ():
@@ -404,9 +404,9 @@ def _readme_md(records: Records, views: Sequence[View], errors: Sequence[float],
     for view in (each for each in views if each.verdicts):
         parts += [f"### {tables.cell(view.condition)}", ""] if view.condition else []
         parts += [tables.verdicts_md(view.verdicts)]
-    shared = sum(not verdict.claim.exact for view in views for verdict in view.verdicts)
-    parts += [wording.error_text(errors, shared), ""] if shared else []
-    unknown = wording.items_text([verdict for view in views for verdict in view.verdicts])
+    judged = [verdict for view in views for verdict in view.verdicts]
+    sure, unknown = wording.error_text(errors, judged), wording.items_text(judged)
+    parts += [sure, ""] if sure else []
     parts += [unknown, ""] if unknown else []
     parts += [
         f"All arms, metrics and intervals: [table]({place}/table.md). A row for each seed: [csv]({place}/results.csv)."

@@ -77,9 +77,14 @@ def interval_text(value: float, lower: float, upper: float, signed: bool = False
 
 
 def compact(value: float) -> str:
-    """A finite number in at most three significant digits, or whole, without trailing zeros (margins, axis values)."""
+    """A finite number in at most three significant digits, or whole, without trailing zeros (axis values)."""
     text = f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e7 else f"{value:.0f}"
     return text.replace("-", "−")
+
+
+def stated(value: float) -> str:
+    """A finite number that somebody wrote down, such as a margin, as it was written."""
+    return f"{value:.10g}".replace("-", "−")
 
 
 def p_value(p: float) -> str:

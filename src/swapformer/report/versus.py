@@ -8,9 +8,10 @@ is what the configurations of its trials say, whatever chose it: overrides, tuni
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from swapformer.report.records import CellKey, Records, read
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import mean_estimate
+from swapformer.report.statistics.evidence import Evidence, flattered
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all, record_looks
 from swapformer.results.arms import ArmCondition, arm_name
@@ -45,13 +47,14 @@ Settings = Mapping[str, tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class JudgedStudy:
-    """One of two compared studies with its verdicts and tables; `rows` are by arm and condition."""
+    """One of two compared studies, judged; `rows` are by arm and condition, `evidence` by condition."""
 
     label: str
     runs_dir: Path
     records: Records
     claims: Sequence[GridVerdict]
     rows: Mapping[ArmCondition, ArmRow]
+    evidence: Mapping[str, Evidence]
 
     @property
     def manifest(self) -> Manifest:
@@ -87,7 +90,7 @@ class Difference:
             return f"{ends} ({self.n} seeds{same})"
         if self.apart:
             return f"not paired: other {number_format.listed(list(self.apart))}"
-        return "no seed in common"
+        return "no value in common"
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,10 @@ def judge_study(label: str, study_dir: Path, runs_dir: Path) -> JudgedStudy:
     records = read(study_dir, runs_dir)
     claims = claims_of(records.manifest)
     records = record_looks(study_dir, runs_dir, claims, records)
-    rows = {(row.arm, at): row for at, data in figure_data(records, claims).items() for row in data.rows}
-    return JudgedStudy(label, runs_dir, records, grid_verdicts(claims, judge_all(claims, records)), rows)
+    found = figure_data(records, claims)
+    rows = {(row.arm, at): row for at, data in found.items() for row in data.rows}
+    evidence = {at: data.evidence for at, data in found.items()}
+    return JudgedStudy(label, runs_dir, records, grid_verdicts(claims, judge_all(claims, records)), rows, evidence)
 
 
 def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
@@ -155,9 +160,10 @@ def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
     together = join_cells(a.records, b.records, bool(measured))
     pairs = []
     for at, otherwise in apart.items():
-        compared = {
-            m: (a.rows[at].summaries[m], b.rows[at].summaries[m], paired_difference(together, *at, m)) for m in metrics
-        }
+        compared = {}
+        for m in metrics:
+            found = _opened(paired_difference(together, *at, m), at[0], m, a.evidence[at[1]], b.evidence[at[1]])
+            compared[m] = a.rows[at].summaries[m], b.rows[at].summaries[m], found
         pairs.append(ArmPair(*at, otherwise, compared))
     only_a, only_b = (
         tuple(arm_name(*at) for at in one.rows if at not in other.rows) for one, other in ((a, b), (b, a))
@@ -273,6 +279,16 @@ def join_cells(a: Records, b: Records, other_measure: bool) -> pd.DataFrame:
 def _other_items(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether two trials are known to have been evaluated on other items."""
     return any(one[name] != other[name] for name in one.keys() & other.keys())
+
+
+def _opened(difference: Difference, arm: str, metric: str, a: Evidence, b: Evidence) -> Difference:
+    """The difference b − a, with an end open where it would flatter a side that lost trials, as within a study."""
+    if a.cut_off([(arm, metric)]) or b.cut_off([(arm, metric)]):
+        return replace(difference, lower=-math.inf, upper=math.inf)
+    here, there = bool(b.lost(arm, metric).any()), bool(a.lost(arm, metric).any())
+    below, above = flattered(a.directions.get(metric) or "", here, there)
+    lower, upper = -math.inf if below else difference.lower, math.inf if above else difference.upper
+    return replace(difference, lower=lower, upper=upper)
 
 
 def paired_difference(together: pd.DataFrame, arm: str, condition: str, metric: str) -> Difference:

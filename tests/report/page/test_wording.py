@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from report.store import Store
 from swapformer.report.build import build
@@ -94,3 +97,53 @@ def test_a_headline_names_each_outcome_once_and_not_more_than_a_few_claims(tmp_p
     assert found["Found"].endswith(f"claim 0; and {6 - MOST_SAID} more")
     assert (found["Refuted"], found["Not decided"]) == ("b is best", "who knows")
     assert headline([]) == []
+
+
+@pytest.mark.parametrize(
+    ("margin", "outcome", "limit"),
+    [
+        (0.05, "undecided", "0.0497"),
+        (0.056, "undecided", "0.055"),
+        (0.01, "supported", "0.0103"),
+        (0.0, "supported", "0.003"),
+    ],
+)
+def test_a_limit_is_never_printed_on_the_other_side_of_what_is_claimed(
+    margin: float, outcome: str, limit: str, tmp_path: Path
+) -> None:
+    """Rounded to the digits of its interval each of these would say the opposite of its verdict."""
+    wanted, spread = float(limit), 0.1
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], claims=[{"text": "it", **about("worse", margin)}])
+    store.write_manifest()
+    signs = [spread * (-1) ** seed for seed in store.seeds]
+    half = stats.t.isf(0.04, len(signs) - 1) * np.std(signs, ddof=1) / len(signs) ** 0.5
+    for seed, sign in zip(store.seeds, signs, strict=True):
+        store.write_trial("a", seed, {"val/loss": 1.0})
+        store.write_trial("b", seed, {"val/loss": 1.0 + wanted + half + sign})
+    (verdict,) = build(store.study, store.runs, draw=False).verdicts
+    assert verdict.outcome == outcome
+    said = float(re.search(r"at least ([\d.]+)", found_text(verdict)).group(1))  # type: ignore[union-attr]
+    assert (said > margin) == (wanted > margin) and said == pytest.approx(wanted, rel=0.05)
+
+
+def test_a_claim_is_printed_as_it_was_written(tmp_path: Path) -> None:
+    claim = {"contrast": {"weights": {"b": 1}, "metric": "val/loss", "between": [1.0012, 1.0042]}}
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], claims=[{"text": "it", **claim}])
+    store.write_manifest()
+    for seed in store.seeds:
+        store.write_trial("a", seed, {"val/loss": 1.0})
+        store.write_trial("b", seed, {"val/loss": 1.003 + 1e-5 * (-1) ** seed})
+    (verdict,) = build(store.study, store.runs, draw=False).verdicts
+    assert verdict.outcome == "supported" and "claimed: between 1.0012 and 1.0042" in found_text(verdict)
+
+
+def test_a_headline_says_in_which_condition_the_opposite_holds(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": []}, "a", ["val/loss"], claims=[{"text": "it", **about("better", 0.0)}])
+    store.write_manifest()
+    for seed in store.seeds:
+        store.write_trial("a", seed, {"val/loss": 1.0})
+        store.write_trial("b", seed, {"val/loss": 1.2 + 0.001 * (-1) ** seed})
+    (claim,) = build(store.study, store.runs, draw=False).claims
+    limited = replace(claim, verdicts={"task.n=8": claim.verdicts[""]})
+    assert headline([claim]) == [("Found", "b is worse than a in val/loss, by 0.2")]
+    assert headline([limited]) == [("Found", "b is worse than a in val/loss with task.n=8, by 0.2")]

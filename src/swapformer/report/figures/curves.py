@@ -43,10 +43,10 @@ def learning_curve(data: FigureData, metric: str) -> ReportFigure | None:
     _frame(next(iter(panels.values())), list(tables.values()))
     for (name, _), trial in lost.groupby(["arm", "seed"]):
         axes, style = panels[str(name)], data.styles[str(name)]
-        top = axes.get_ylim()[1]
+        bottom, top = axes.get_ylim()
         steps, values, key = trial["step"], trial["value"], style.key
         axes.plot(steps, values, color=style.color, linewidth=0.9, linestyle=(0, (1, 1)), gid=key)
-        end = min(float(values.iloc[-1]), top)
+        end = min(max(float(values.iloc[-1]), bottom), top)
         axes.plot(steps.iloc[-1:], [end], "x", color=ALARM, markersize=6, clip_on=False, zorder=5, gid=key)
     caption = f"{band_words(tables.values())}. The first tenth of the steps may leave the frame."
     if len(lost):

@@ -108,6 +108,8 @@ def _figure(data: FigureData, metric: str, cost: CostAxis) -> ReportFigure | Non
         caption += " Arms that cost the same stand side by side."
     if lost := [arm for arm in data.arms if data.evidence.lost(arm, metric).any()]:
         caption += f" Left out, since trials diverged or have no finite value: {', '.join(lost)}."
+    if unknown := [arm for arm in data.arms if arm not in (*found, *lost)]:
+        caption += f" Not drawn, since the cost or the value is not known: {', '.join(unknown)}."
     title = f"{metric} against {cost.name}"
     return ReportFigure.of(f"pareto_{cost.slug}_{svg.slug(metric)}", title, caption, figure, tooltips)
 

@@ -104,7 +104,7 @@ def methods_text(records: Records, views: Sequence[View]) -> str:
         sentence
         for sentence in (
             _compared(records),
-            _trained(manifest.shared_config),
+            _where(records) + _trained(manifest.shared_config),
             *_fairness(records),
             _judged(records, verdicts) if verdicts else "",
             _lost(records),
@@ -133,6 +133,12 @@ def _compared(records: Records) -> str:
             else ""
         )
     )
+
+
+def _where(records: Records) -> str:
+    """The condition that the next sentence is about, which is the first of several."""
+    first, *others = records.manifest.conditions or [""]
+    return f"In the condition {first}: " if others else ""
 
 
 def _trained(config: Mapping[str, Any]) -> str:
@@ -179,7 +185,10 @@ def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
     text = ""
     if family:
         stated = " or ".join(sorted({"margin" if verdict.claim.bounds is None else "range" for verdict in family}))
+        claims = len({verdict.claim.text for verdict in family})
         what = f"{len(family)} claims, each with a {stated} stated beforehand, were"
+        if claims < len(family):
+            what = f"{claims} claims ({len(family)} with conditions), each with a {stated} stated beforehand, were"
         what = f"1 claim, with a {stated} stated beforehand, was" if len(family) == 1 else what
         also = f", {withdrawn} withdrawn included" if withdrawn else ""
         text = (

@@ -77,7 +77,7 @@ def render(
         "grid": grid,
         "family": sum(not claim.claim.exact for claim in claims for _ in claim.verdicts),
         "cards": [verdict_card(claim, views) for claim in claims],
-        "sure": wording.error_text(errors, sum(not each.claim.exact for view in views for each in view.verdicts)),
+        "sure": wording.error_text(errors, [each for view in views for each in view.verdicts]),
         "headline": wording.headline(claims),
         "counts": {outcome: outcomes[outcome] for outcome in OUTCOMES},
         "design": design_sentences(records, views),
@@ -234,5 +234,5 @@ def _ticks(edges: Mapping[float, None], position: Callable[[float], float]) -> t
     for value in [*edges, 0.0]:
         at = position(value)
         if all(abs(at - other) >= 9 for other, _ in kept):
-            kept.append((at, number_format.compact(value + 0.0)))  # an edge may be -0.0
+            kept.append((at, number_format.stated(value + 0.0)))  # an edge may be -0.0
     return tuple(kept)

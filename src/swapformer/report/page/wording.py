@@ -35,7 +35,7 @@ def usual_text(contrast: Contrast) -> str:
     if math.isnan(value):
         return f"{name_text(contrast)} unknown"
     if contrast.lower == contrast.upper:
-        return f"{name_text(contrast)} = {number_format.compact(value)}"
+        return f"{name_text(contrast)} = {_exact(value)}"
     return f"{name_text(contrast)} = {number_format.difference_text(value, contrast.usual)}"
 
 
@@ -47,6 +47,11 @@ def difference_text(contrast: Contrast) -> str:
     return number_format.difference_text(estimate.value, contrast.usual, (contrast.lower, contrast.upper))
 
 
+def _exact(value: float) -> str:
+    """A number without error: a count whole, others in three digits."""
+    return number_format.stated(value) if value.is_integer() else number_format.compact(value)
+
+
 def items_text(verdicts: Sequence[Verdict]) -> str:
     """A sentence where nothing is known of other text; empty where it is known of every verdict that could tell."""
     decided = [v for v in verdicts if v.outcome != "undecided" and v.claim.of_values and not v.claim.exact]
@@ -55,11 +60,13 @@ def items_text(verdicts: Sequence[Verdict]) -> str:
     return "Other text or samples: not known, since no sums over evaluated items were kept."
 
 
-def error_text(errors: Sequence[float], claims: int) -> str:
+def error_text(errors: Sequence[float], verdicts: Sequence[Verdict]) -> str:
     """The share of studies with a wrong verdict, over all looks, which took these errors; empty without claims."""
-    if not claims:
+    judged = [each for each in verdicts if not each.claim.exact]
+    if not judged:
         return ""
-    together = f"all {claims} claims together" if claims > 1 else "for its one claim"
+    what = "claims" if len(judged) == len({each.claim.text for each in judged}) else "verdicts"  # one a condition
+    together = f"all {len(judged)} {what} together" if len(judged) > 1 else "for its one claim"
     text = f"Wrong in at most {number_format.percent(math.fsum(errors))} of studies, {together}"
     if len(errors) < 2:
         return f"{text}."
@@ -125,12 +132,14 @@ def _instead(found: GridVerdict) -> str:
     if len(verdicts) != 1 or len(verdicts[0].contrasts) != 1 or not found.claim.of_means:
         return ""
     claim, (contrast,) = found.claim, verdicts[0].contrasts
+    (condition,) = found.verdicts
+    where = f" with {condition}" if condition and not claim.spans else ""
     if not claim.opposite:
-        return f"{claim.arm} and {contrast.than} differ in {claim.metric}: {usual_text(contrast)}"
+        return f"{claim.arm} and {contrast.than} differ in {claim.metric}{where}: {usual_text(contrast)}"
     size = number_format.compact(abs(contrast.estimate.value))
     if _is_opposite(contrast):
-        return f"{claim.arm} is {claim.opposite} than {contrast.than} in {claim.metric}, by {size}"
-    return refuted_text(verdicts[0]).rstrip(".")
+        return f"{claim.arm} is {claim.opposite} than {contrast.than} in {claim.metric}{where}, by {size}"
+    return refuted_text(verdicts[0]).rstrip(".") + where
 
 
 def found_text(verdict: Verdict) -> str:
@@ -164,13 +173,17 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
     digits = number_format.decimals_for(value, *contrast.usual)
     if not any(map(math.isfinite, contrast.usual)):
         digits = number_format.decimals(abs(value) / 100) if value else 1
+    limits = [end for end in (lower, upper) if math.isfinite(end)]
+    edges = [edge for edge in (*contrast.region, 0.0) if math.isfinite(edge)]
+    while digits < 12 and any(_side(round(end, digits), edge) != _side(end, edge) for end in limits for edge in edges):
+        digits += 1  # a limit is not printed on the other side of what was claimed
 
     def shown(x: float, signed: bool = False) -> str:
         return number_format.number(x, digits, signed)
 
     low_edge, high_edge = contrast.region
     if lower == upper:  # exact
-        return f"is {number_format.compact(value)}"
+        return f"is {_exact(value)}"
     if not claim.comparative:
         if math.isinf(lower) and math.isinf(upper):
             same = isinstance(contrast.estimate, IdenticalEstimate)
@@ -199,6 +212,10 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
         end = f" and {shown(most)} {claim.comparative}" if math.isfinite(most) else ""
         return f"{'between' if end else 'at most'} {shown(-least)} {claim.opposite}{end}"
     return f"{claim.comparative} by at least {shown(least)}"
+
+
+def _side(value: float, edge: float) -> int:
+    return (value > edge) - (value < edge)
 
 
 def refuted_text(verdict: Verdict) -> str:

@@ -201,7 +201,8 @@ class Claim(ABC):
     @property
     def size(self) -> str:
         """The margin, in words."""
-        return number_format.percent(self.margin) if self.relative else number_format.compact(self.margin)
+        margin = self.margin
+        return f"{number_format.stated(100 * margin)} %" if self.relative else number_format.stated(margin)
 
     @property
     def threshold(self) -> str:
@@ -225,6 +226,6 @@ def range_text(bounds: Region) -> str:
     """A range in words: `between 0.1 and 0.2`."""
     low, high = bounds
     if math.isinf(low):
-        return f"below {number_format.compact(high)}"
-    above = number_format.compact(low)
-    return f"above {above}" if math.isinf(high) else f"between {above} and {number_format.compact(high)}"
+        return f"below {number_format.stated(high)}"
+    above = number_format.stated(low)
+    return f"above {above}" if math.isinf(high) else f"between {above} and {number_format.stated(high)}"

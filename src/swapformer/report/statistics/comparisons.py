@@ -292,7 +292,7 @@ class ReachesClaim(DivergesClaim):
 
     @property
     def _verb(self) -> str:
-        return f"reach {self.metric} of {number_format.compact(self.value)}"
+        return f"reach {self.metric} of {number_format.stated(self.value)}"
 
     @property
     def assertion(self) -> str:

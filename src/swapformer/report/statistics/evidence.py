@@ -204,10 +204,7 @@ class Evidence:
         if self.cut_off([(arm, metric), (than, metric)]):
             return True, True
         here, there = bool(self.lost(arm, metric).any()), bool(self.lost(than, metric).any())
-        direction = self.directions.get(metric) or ""
-        below = {"lower": there, "higher": here}.get(direction, here or there)
-        above = {"lower": here, "higher": there}.get(direction, here or there)
-        return below, above
+        return flattered(self.directions.get(metric) or "", here, there)
 
     def lost(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial gave no number: it diverged, or it finished without a finite value.
@@ -337,6 +334,13 @@ def gather(records: Records) -> Evidence:
     )  # fmt: skip
 
 
+def flattered(direction: str, here: bool, there: bool) -> tuple[bool, bool]:
+    """Whether mean(here − there) is flattered below and above, where either side lost trials."""
+    below = {"lower": there, "higher": here}.get(direction, here or there)
+    above = {"lower": here, "higher": there}.get(direction, here or there)
+    return below, above
+
+
 def _unbeaten(
     manifest: Manifest, values: Mapping[tuple[str, str], FloatArray], directions: Mapping[str, str]
 ) -> Iterator[str]:
@@ -349,7 +353,7 @@ def _unbeaten(
             if not ahead and not math.isnan(mean):
                 yield (
                     f"{NOT_JUDGED}{manifest.baseline} has not beaten {name} in {metric} "
-                    f"({number_format.compact(mean)}, which has {number_format.compact(value)})"
+                    f"({mean:.6g}, which has {number_format.stated(value)})"
                 )
 
 
