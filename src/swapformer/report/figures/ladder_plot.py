@@ -45,6 +45,8 @@ def ladder_plot(summary: LadderSummary, styles: Mapping[str, Style]) -> ReportFi
             xs, ys, names = ([*column] for column in zip(*known, strict=True))
             draw_line(axes, xs, ys, style, 5, 0.0 if arm == summary.baseline and summary.law else 1.0)
             tooltips.add(axes, arm, style, xs, ys, [f"{y:.4g}" for y in ys], [str(name) for name in names])
+    costs = [cost for (arm, _), cost in summary.costs.items() if arm in shown and math.isfinite(cost) and cost > 0]
+    ends = min(ends[0], *costs), max(ends[1], *costs)
     axes.set_xlim(ends[0] / 1.3, ends[1] * 1.3)
     logarithmic(axes, "x", 8)
     svg.label(axes, "" if summary.arms else "operations of a training", summary.metric)
@@ -52,11 +54,15 @@ def ladder_plot(summary: LadderSummary, styles: Mapping[str, Style]) -> ReportFi
     if summary.arms:
         _speed_ups(summary, shown, svg.add_panel(figure, 0.74, foot, 0.14, height - foot - lower), tooltips, ends)
     svg.legend(figure, shown, below, columns)
-    caption = (
-        "Means over seeds. Dashed: the law that is fitted to the baseline. Below: how many times its operations the "
-        "baseline would need for the arm's loss, with 95 % intervals (not corrected for several comparisons); hollow: "
-        "what is expected at the next size."
-    )
+    caption = "Means over seeds."
+    if summary.law is not None:
+        caption += " Dashed: the law that is fitted to the baseline."
+    if summary.arms:
+        caption += (
+            " Below: how many times its operations the baseline would need for the arm's loss, with 95 % intervals "
+            "(not corrected for several comparisons; one with an open end has no bar); hollow: what is expected at the "
+            "next size."
+        )
     return ReportFigure.of(
         f"ladder_{svg.slug(summary.metric)}", f"{summary.metric} over sizes", caption, figure, tooltips
     )
@@ -76,9 +82,10 @@ def _speed_ups(
                 draw_bar(axes, [x, x], [low, high], style)
         means = [row[0] for row in known.values()]
         draw_line(axes, xs, means, style, 5, 1.0, order=4)
-        seen += [end for row in known.values() for end in row if math.isfinite(end) and 0.05 < end < 20]
+        seen += [*means, *(end for row in known.values() for end in row[1:] if math.isfinite(end) and 0.05 < end < 20)]
         texts = [interval_text(*row) for row in known.values()]
-        tooltips.add(axes, each.arm, style, xs, means, texts, list(known), [row[1:] for row in known.values()])
+        at = [summary.computation[name] for name in known]  # the marks stand beside one another there
+        tooltips.add(axes, each.arm, style, at, means, texts, list(known), [row[1:] for row in known.values()])
         value, low, high = each.next_size
         if math.isfinite(value) and math.isfinite(summary.next_computation):
             x = summary.next_computation * shift
@@ -86,7 +93,9 @@ def _speed_ups(
                 draw_bar(axes, [x, x], [low, high], style)
             axes.plot([x], [value], style.marker, color=style.color, markerfacecolor="none", markersize=5, zorder=4,
                       gid=style.key)  # fmt: skip
-            seen += [end for end in (value, low, high) if math.isfinite(end) and 0.05 < end < 20]
+            seen += [value, *(end for end in (low, high) if math.isfinite(end) and 0.05 < end < 20)]
+            said, there = [interval_text(value, low, high)], [summary.next_computation]
+            tooltips.add(axes, each.arm, style, there, [value], said, ["the next size"], [(low, high)])
     axes.set_xlim(ends[0] / 1.3, ends[1] * 1.3)
     axes.set_ylim(min(seen) / 1.1, max(seen) * 1.1)
     logarithmic(axes, "x", 8)
