@@ -1050,6 +1050,19 @@ class WritesIntoItsInput(Norm):
         return x.mul_(0.5) * 1.0
 
 
+class AttendsToPadding(MultiHead):
+    """Attends to padding, and has no cache."""
+
+    def __init__(self, dims: Dims, **parts: Any) -> None:
+        super().__init__(dims, **parts)
+        self.caches = False
+
+    def forward(self, x: Tensor, context: Context, position: Position, memory: Tensor | None = None) -> Tensor:
+        query = replace(context.query, padding=None)
+        key = query if context.key is context.query else replace(context.key, padding=None)
+        return 1.5 * super().forward(x, Context(query, key, context.dtype, context.cache), position, memory)
+
+
 class ForgetsPaddingCached(MultiHead):
     """Where it reads with a cache, padding is attended to."""
 

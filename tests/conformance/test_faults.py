@@ -43,6 +43,7 @@ FAULTS = [
     ("position", "SeesPadding", {}, "padding_is_ignored"),
     ("ffn", "CountsPadding", {}, "padding_is_ignored"),
     ("normaliser", "BlindNaN", {}, "padding_is_ignored"),
+    ("attention", "AttendsToPadding", {}, "padding_is_ignored"),
     ("position", "SeesDocuments", {}, "documents_are_independent"),
     ("position", "FirstRowsPositions", {}, "documents_are_independent"),
     ("ffn", "RemembersPadding", {}, "calls_are_independent"),
@@ -113,8 +114,6 @@ FAULTS = [
 NEVER_ALONE = {
     "saved_weights_are_whole": "what is no weight also differs between two models that other laws compare",
     "logits_are_finite": "what is not finite, or has another shape, fails wherever it is run",
-    "kernel_equals_reference": "what a kernel does wrong in short rows it does in long ones: `blocks_equal_the_whole`",
-    "causality": "what leaks with positions in order leaks with shuffled ones too: `encodings_see_positions`",
 }
 """Laws without a fault that breaks nothing else, and why there is none."""
 

@@ -24,18 +24,22 @@ from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
 from swapformer.random import stream
 
+_PLACES = (1, 5, 11, 13, 19, 23)
+"""Within any chunks of 2, 3, 4, 6, 8 or 12 places, where a leak would not show at their borders."""
+
 
 def causality(subject: Subject) -> str | None:
-    """Changing a token, whichever it is, cannot change earlier logits, in evaluation and in training."""
+    """Changing later tokens cannot change earlier logits, in evaluation and in training."""
     if not subject.causal:
         return "the pattern is not causal"
-    inputs = ids(1).expand(LENGTH, -1)  # in row t token t is changed
-    changed, earlier = (inputs + torch.eye(LENGTH, dtype=torch.int64)) % VOCABULARY, torch.ones(LENGTH, LENGTH).tril(-1)
+    inputs = ids()
     for model in (subject.perturbed(), *subject.in_training()):
-        before, after = (seeded(model, given)[earlier.bool()] for given in (inputs, changed))
-        when = " in training" if model.training else ""
-        message = f"later tokens must not change earlier logits{when}, but they do by {{gap}}: the future leaks."
-        require_near(before, after, message)
+        before, when = seeded(model, inputs), " in training" if model.training else ""
+        for place in _PLACES:
+            changed = inputs.clone()
+            changed[:, place:] = (changed[:, place:] + 1) % VOCABULARY
+            message = f"later tokens must not change earlier logits{when}, but they do by {{gap}}: the future leaks."
+            require_near(before[:, :place], seeded(model, changed)[:, :place], message)
     return None
 
 
