@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -76,6 +77,13 @@ def test_what_is_told_is_the_cost_and_the_tables_number(tmp_path: Path, value: f
         assert (x, y) == ([row.parameters], pytest.approx([summary.mean]))
         assert words == f"{summary.text} {summary.interval_text}, {row.parameters:.0f} parameters"
     assert any(t[0] == [value] and text in t[2] for t in told.values())
+
+
+def test_an_arm_whose_cost_is_not_known_is_named(tmp_path: Path) -> None:
+    data = built(tmp_path).views[0].data
+    with svg.settings():
+        _, figure = pareto_plots(data, {}, {"cheap": 100.0, "good": 50.0, "beaten": 100.0, "unclear": math.nan})
+    assert figure is not None and "Not drawn, since the cost or the value is not known: unclear." in figure.caption
 
 
 def test_attended_pairs_are_a_price_where_arms_differ_in_them(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from report.store import Store
 from swapformer.cli import main
 from swapformer.report.build import Report, build
-from swapformer.report.page.paper import escaped
+from swapformer.report.page.paper import escaped, methods_text
 from swapformer.report.page.wording import contrast_text
 
 PLAIN = str.maketrans({"$": "", "\\": ""})
@@ -104,3 +105,17 @@ def test_the_command_writes_what_is_asked_and_the_page_stays_as_it_was(
     assert {path.name: path.read_bytes() for path in (store.study / "report").glob("*.*")} == before
     assert main(["report", "99_fake", "99_fake", "--pdf", f"runs_dir={store.runs}"]) == 2
     assert "only one study at a time can be written out" in capsys.readouterr().err
+
+
+def test_where_there_are_several_conditions_the_model_is_said_to_be_that_of_the_first(report: Report) -> None:
+    config = {
+        "model": {"topology": {}, "num_layers": 2, "d_model": 64, "num_heads": 4}, "task": {"batch_size": 8},
+        "budget": {"steps": 500}, "optim": {"_target_": "torch.optim.AdamW", "lr": 0.001},
+    }  # fmt: skip
+    known = replace(report.records.manifest, shared_config=config)
+    said = [
+        methods_text(replace(report.records, manifest=replace(known, conditions=conditions)), report.views)
+        for conditions in ({"": {}}, {"short": {}, "long": {}})
+    ]
+    assert " The baseline has 2 layers" in said[0]
+    assert " In the condition short, the baseline has 2 layers" in said[1]

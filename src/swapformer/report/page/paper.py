@@ -98,13 +98,12 @@ def _table(columns: str, heads: Sequence[str], rows: Sequence[Sequence[str]], ca
 
 def methods_text(records: Records, views: Sequence[View]) -> str:
     """The study for a methods section: arms, training, seeds, tuning, matching, statistics, software."""
-    manifest = records.manifest
     verdicts = [verdict for view in views for verdict in view.verdicts]
     return " ".join(
         sentence
         for sentence in (
             _compared(records),
-            _where(records) + _trained(manifest.shared_config),
+            _trained_first(records),
             *_fairness(records),
             _judged(records, verdicts) if verdicts else "",
             _lost(records),
@@ -135,10 +134,11 @@ def _compared(records: Records) -> str:
     )
 
 
-def _where(records: Records) -> str:
-    """The condition that the next sentence is about, which is the first of several."""
+def _trained_first(records: Records) -> str:
+    """The baseline's model and training, in the first condition where there are several."""
+    said = _trained(records.manifest.shared_config)
     first, *others = records.manifest.conditions or [""]
-    return f"In the condition {first}: " if others else ""
+    return f"In the condition {first}, {said[0].lower()}{said[1:]}" if said and others else said
 
 
 def _trained(config: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def difference_text(contrast: Contrast) -> str:
 
 
 def _exact(value: float) -> str:
-    """A number without error: a count whole, others in three digits."""
+    """An exact number: counts in full, others in three digits."""
     return number_format.stated(value) if value.is_integer() else number_format.compact(value)
 
 
