@@ -176,16 +176,26 @@ def test_values_are_spelled_as_overrides_and_combined() -> None:
     assert list(spec.parse(study(), "s").conditions) == [""]
 
 
-def test_a_scale_is_judged_by_the_counters_of_its_own_text() -> None:
+def test_a_scale_may_have_its_own_claims_and_the_counters_of_its_own_text() -> None:
     """Another split or block is another text, of which a counter has another loss."""
+    asked_of = {
+        name: {"text": name, "better": {"arm": "h1", "than": "h8", "metric": "val/loss", "margin": 0}} for name in "ab"
+    }
     raw = study(
+        claims=[asked_of["a"]],
         must_beat={"val/loss": {"a counter": 1.8}},
         figures={"arms_val_loss": {"lines": {"a counter": 1.8}}},
-        scales={"cpu": {}, "gpu": {"must_beat": {"val/loss": {"a counter": 1.6}}, "figures": None}},
+        scales={
+            "cpu": {},
+            "demo": {"claims": None},
+            "gpu": {"must_beat": {"val/loss": {"a counter": 1.6}}, "figures": None, "claims": [asked_of["b"]]},
+        },
     )
     cpu, gpu = (spec.parse(raw, "s", scale) for scale in ("cpu", "gpu"))
     assert (cpu.must_beat, [each.name for each in cpu.figures]) == ({"val/loss": {"a counter": 1.8}}, ["arms_val_loss"])
     assert (gpu.must_beat, gpu.figures) == ({"val/loss": {"a counter": 1.6}}, ())
+    assert [[each["text"] for each in found.claims] for found in (cpu, gpu, spec.parse(raw, "s", "demo"))] == [
+        ["a"], ["b"], []]  # fmt: skip
 
 
 def test_a_scale_may_tune_match_and_cross_otherwise_or_not_at_all() -> None:

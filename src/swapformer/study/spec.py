@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
 """Scales that stand in no name of a report or folder: the default one, and that of a study without scales."""
-OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid", "ladder", "figures", "must_beat")
+OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid", "ladder", "claims", "figures", "must_beat")
 """What each scale may have for itself. All but `overrides` replace the study's; null is none."""
 LONGEST_NAME = 200
 """Bytes of a study's name: file systems take 255, and reports put suffixes behind it."""
@@ -38,7 +38,6 @@ KEYS = (
     "metrics",
     "derive",
     "exact",
-    "claims",
     "scales",
     "axis",
     "published",
@@ -208,7 +207,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         grid=comparison.parse_grid(own.get("grid")),
         ladder=ladders.parse_ladder(own.get("ladder")),
     )
-    spec = replace(spec, claims=_claims(raw.get("claims", []), spec))
+    spec = replace(spec, claims=_claims([] if own.get("claims") is None else own["claims"], spec))
     _check_roles(spec)
     return spec
 
