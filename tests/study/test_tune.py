@@ -15,6 +15,7 @@ from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results import record as records
 from swapformer.results.arms import ArmCondition
+from swapformer.results.manifest import read_manifest
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import find_differences
@@ -199,6 +200,27 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(tmp_path: Path, store: S
     assert len(tuned(planned, store)) == 3
     done = fakes.runs(tmp_path / "journal")
     assert len(done) == len(set(done)) == 24
+
+
+def test_a_study_that_is_stopped_as_it_starts_again_keeps_the_trials_of_its_report(
+    tmp_path: Path, store: Store
+) -> None:
+    """The settings are chosen before a manifest without reported trials could replace the one that has them."""
+    answered(plan(tmp_path), store)
+    before = read_manifest(store.studies / "tuned").cells
+    assert len(before) == 9
+
+    begun = []
+
+    def stops(progress: object) -> Launch:
+        begun.append(progress)
+        if len(begun) > 1:  # the first is only asked for its settings
+            raise KeyboardInterrupt
+        return launch(store)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(plan(tmp_path, seeds=4), store, fakes.PROVENANCE, stops, quiet=True)
+    assert set(before) <= set(read_manifest(store.studies / "tuned").cells)
 
 
 class Picky(fakes.Composer):

@@ -130,11 +130,14 @@ def run_study(
 
     ran = False
 
+    def is_missing(trials: Sequence[Trial]) -> bool:
+        return any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
+
     def attempt(trials: Sequence[Trial], what: str) -> None:
         nonlocal ran
         if not quiet and (resumed := resume_line(trials, store)) is not None:
             _say([resumed], quiet)
-        ran = ran or any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
+        ran = ran or is_missing(trials)
         manifest = make_manifest(plan, provenance, differences)
         require_seeds(folder, manifest)
         write_manifest(folder, manifest)
@@ -146,7 +149,10 @@ def run_study(
             launch_missing(trials, store, start, progress.tick, retries)
 
     if plan.spec.tune is not None:
-        attempt(plan.tuning_trials, "tuning trials")
+        if is_missing(
+            plan.tuning_trials
+        ):  # otherwise a manifest without reported trials would replace one that has them
+            attempt(plan.tuning_trials, "tuning trials")
         plan = replace(plan, chosen=choose(plan, store))
         differences = find_differences(plan)
         _say(tuning_lines(plan), quiet)
