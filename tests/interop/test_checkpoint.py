@@ -155,6 +155,7 @@ class TestRefusals:
             ("gpt2", [*GPT2, "model.topology.embedding_scale=2.0"], r"embedding_scale is 2\.0, not 1\.0"),
             ("gpt2", [*GPT2, "model/activation=identity"], r"model\.activation is Identity, not"),
             ("gpt2", [*GPT2, "model/ffn=moe"], r"model\.ffn is MoE, not MLP"),
+            ("llama", [*LLAMA, "model/position=rope_yarn"], r"model\.position is YaRN, not Rotary"),
             ("llama", [*LLAMA, "model.position.fraction=0.5"], r"model\.position\.fraction is 0\.5, not 1\.0"),
         ],
     )

@@ -252,6 +252,14 @@ class TestTokensThatAreNotTheSame:
     def test_may_be_compared_by_the_byte(self, tmp_path: Path) -> None:
         assert len(self.plan(tmp_path, "val/bits_per_byte", ("characters", "bytes")).cells) == 4
 
+    def test_but_not_where_the_first_token_of_each_document_is_left_out(self, tmp_path: Path) -> None:
+        """A longer token leaves out more of the text, and the hardest part of it."""
+        with pytest.raises(
+            UsageError, match=r"compare val/bits_per_byte, .* with task\.packing=blocks: the first tokens"
+        ):
+            arms = {each: [f"task/tokeniser={each}", "task.packing=documents"] for each in ("characters", "bytes")}
+            self.plan(tmp_path, "val/bits_per_byte", ("characters", "bytes"), arms=arms)
+
 
 def test_the_longest_length_of_training_is_that_of_all_arms_or_of_none(composer: fakes.Composer) -> None:
     """A figure by length would put what one arm has at its own length to that of another."""

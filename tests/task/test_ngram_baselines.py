@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,15 @@ def task(tmp_path: Path) -> Text:
     return make(tmp_path / "text.txt", split=[0.8, 0.1, 0.1], block=10, batch_size=4)
 
 
+def witten_bell(runs: Mapping[int, Counter[tuple[int, ...]]], size: int, after: int, before: tuple[int, ...]) -> float:
+    """p(after | before) by the formula, from the counts of runs by their length."""
+    if not before:
+        return (runs[1][after,] + 1) / (runs[1].total() + size)
+    follows = {run[-1]: times for run, times in runs[len(before) + 1].items() if run[:-1] == before}
+    total, kinds, shorter = sum(follows.values()), len(follows), witten_bell(runs, size, after, before[1:])
+    return (follows.get(after, 0) + kinds * shorter) / (total + kinds) if total else shorter
+
+
 @pytest.mark.parametrize("at_once", [1, 7, 10**6])
 def test_counts_are_those_of_the_training_text(task: Text, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """Oracle: the formula of Witten and Bell, token by token, from counters of tuples."""
@@ -36,22 +47,53 @@ def test_counts_are_those_of_the_training_text(task: Text, monkeypatch: pytest.M
     counts = NgramCounts(task)
     runs = {n: Counter(tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)) for n in range(1, 5)}
 
-    def expected(after: int, before: tuple[int, ...]) -> float:
-        if not before:
-            return (runs[1][after,] + 1) / (len(ids) + size)
-        follows = {run[-1]: times for run, times in runs[len(before) + 1].items() if run[:-1] == before}
-        total, kinds, shorter = sum(follows.values()), len(follows), expected(after, before[1:])
-        return (follows.get(after, 0) + kinds * shorter) / (total + kinds) if total else shorter
-
     contexts = {tuple(ids[i : i + n]) for n in range(4) for i in range(60)} | {(0,), (4, 7), (7, 5, 4), (6, 6, 6)}
     for before in contexts:
         found = counts.following(before)
-        assert found.tolist() == pytest.approx([expected(after, before) for after in range(size)], rel=1e-12)
+        assert found.tolist() == pytest.approx(
+            [witten_bell(runs, size, after, before) for after in range(size)], rel=1e-12
+        )
         assert found.sum() == pytest.approx(1, rel=1e-12)
     for after in range(size):
         found = counts.leading_to(after)
-        assert found.tolist() == pytest.approx([expected(after, (before,)) for before in range(size)], rel=1e-12)
+        assert found.tolist() == pytest.approx(
+            [witten_bell(runs, size, after, (before,)) for before in range(size)], rel=1e-12
+        )
     assert counts.following((1, 2, *ids[:3])).tolist() == counts.following(ids[:3]).tolist()
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10**6])
+def test_counters_see_no_other_document_where_models_see_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Oracle: the formula on each document alone; the first token of a document is predicted by nobody."""
+    monkeypatch.setattr(ngram_baselines, "_AT_ONCE", at_once)
+    written = [np.base_repr(n * 7919 % 99991, 5) for n in range(1, 300)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in written))
+
+    def made(packing: str) -> Text:
+        return make(
+            tmp_path / "d.jsonl", column="text", packing=packing, split=[0.8, 0.1, 0.1], block=12, eval_batch_size=2
+        )
+
+    task = made("documents")
+    ids, begins, size = task.ids["train"].tolist(), task.begins["train"].tolist(), task.vocab_size
+    own = [ids[a:b] for a, b in pairwise(begins)]
+    runs = {n: Counter(tuple(d[i : i + n]) for d in own for i in range(len(d) - n + 1)) for n in range(2, 5)}
+    runs[1] = Counter((token,) for d in own for token in d[1:])
+
+    answers = NgramBaselines(task)
+    batch = task.evaluation("val")[0].batch(0)
+    assert batch.document is not None
+    for row, place in (batch.targets != IGNORE).nonzero().tolist():
+        here = batch.document[row] == batch.document[row, place]
+        first = int(here.nonzero()[0])
+        for most, kind in enumerate(answers.kinds):
+            before = tuple(batch.inputs[row, max(first, place + 1 - most) : place + 1].tolist()) if most else ()
+            found = answers.answer(kind, batch)[row, place].exp().tolist()
+            assert found == pytest.approx([witten_bell(runs, size, after, before) for after in range(size)], rel=1e-5)
+    whole = NgramCounts(made("blocks"))
+    assert whole.unigram.tolist() != answers._counts.unigram.tolist(), "the planted fault: one text"
 
 
 def test_runs_are_as_long_as_their_numbers_fit(task: Text) -> None:
@@ -118,7 +160,13 @@ def test_the_command_prints_what_was_measured(tmp_path: Path, capsys: pytest.Cap
     assert printed["bigram"]["loss"] == pytest.approx(measure(task, "val", 50)["bigram"]["loss"], rel=1e-6)
     assert main([*overrides, "task.split=[0.8,0.1,0.1]"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["val", "accuracy", "bits_per_byte", "loss", "perplexity"]
-    with pytest.raises(ValueError, match="the task Copy does not ask for; use task=text, masked"):
-        main(["task=copy"])
+    for other in (
+        "copy",
+        "spans",
+    ):  # the sentinels of spans stand in no text: counts of it would be worse than guessing
+        with pytest.raises(
+            ValueError, match=f"but those of {other.title()} are not; use task=text, masked or masked_nsp"
+        ):
+            main([f"task={other}"])
     with pytest.raises(ValueError, match="the test split must have text, but it has none"):
         main([*overrides, "task.split=[0.8,0.2,0]", "--split", "test"])

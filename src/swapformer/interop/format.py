@@ -163,7 +163,9 @@ class Format:
 
     def config(self, model: Config) -> dict[str, Any]:
         """The config.json of a `model` node, as far as the format can express it."""
-        keys = {key: value for setting in self.settings for key, value in setting.write(model).items()}
+        foreign = tuple(f"{each.ours}." for each in self.settings if each.options and not each.write(model))
+        own = [each for each in self.settings if not each.ours.startswith(foreign)]
+        keys = {key: value for setting in own for key, value in setting.write(model).items()}
         unset = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
         return {"model_type": self.name, **self.nested({**self.required, **keys}), **unset, "dtype": "float32"}
 

@@ -315,12 +315,22 @@ def _require_one_unit(plan: Plan) -> None:
             if one.unit != two.unit and _is_per_token(one, metric):
                 split, _, name = metric.partition("/")
                 known = "bits_per_byte" in one.directions and "bits_per_byte" in two.directions
+                whole = not any(map(_skips_first_tokens, (one, two)))
                 instead = f"{split}/bits_per_byte{''.join(name.partition('@')[1:])}"
                 remedy = f"compare {instead}, which counts bytes of text" if known else "use one tokeniser in both"
+                if known and not whole:
+                    remedy += (
+                        ", with task.packing=blocks: the first tokens of documents, which are not asked for, differ"
+                    )
                 raise UsageError(
                     f"a claim must compare like with like, but {metric} is counted per token, and the tokens of "
                     f"{arm_name(*first)} and {arm_name(*other)} are not the same; {remedy}"
                 )
+
+
+def _skips_first_tokens(task: Any) -> bool:
+    """Whether the first token of each document is no target, which is more of the text where tokens are longer."""
+    return task.predicts_next and getattr(task, "packing", "blocks") == "documents"
 
 
 def _is_per_token(task: Any, metric: str) -> bool:
@@ -330,4 +340,5 @@ def _is_per_token(task: Any, metric: str) -> bool:
     readouts = task.interface.readouts
     answer = next((one for one in readouts if one and name.startswith(f"{one}_")), MAIN)
     per_position = readouts[answer].per == "position"
-    return split in ("val", "test") and per_position and name.partition("@")[0] != "bits_per_byte"
+    per_byte = name.partition("@")[0] == "bits_per_byte" and not _skips_first_tokens(task)
+    return split in ("val", "test") and per_position and not per_byte

@@ -105,8 +105,9 @@ class TextSlice(Document):
 def chunks(document: Document, strict: bool) -> Iterator[str]:
     """A document's text in parts of at most CHUNK characters, which have the tokens that the whole has.
 
-    They are cut before white space that follows none, where every tokeniser begins again, or anywhere in a text that
-    has no such white space for so long.
+    They are cut before white space that follows none, where our own tokenisers begin again, or anywhere in a text that
+    has no such white space for so long. A `tokenizer.json` that marks the start of a text (Metaspace,
+    `add_prefix_space`), or whose words hold white space, may have a token more or less at each cut.
     """
     rest = ""
     for piece in document.pieces(strict):

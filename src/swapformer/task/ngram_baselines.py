@@ -32,7 +32,8 @@ class NgramCounts:
 
     `unigram` [V]: p(w) = (c(w) + 1) / (N + V). Each longer run is interpolated with the shorter one as by Witten and
     Bell (1991): p(w | h) = (c(h, w) + T(h) · p(w | h')) / (c(h) + T(h)), where T(h) is how many different tokens follow
-    h, and h' is h without its first token.
+    h, and h' is h without its first token. With `packing` documents no run holds tokens of two documents, and the first
+    token of a document, which no model predicts from what precedes it, is not counted.
 
     Args:
         longest: the length of the longest run, from 2 to 4. Runs are as short as needed for V^n to fit in 63 bits.
@@ -44,10 +45,13 @@ class NgramCounts:
         self.longest = max(2, min(longest, int(63 * math.log(2) / math.log(max(self.size, 2)))))
         counts = np.zeros(self.size, dtype=np.int64)
         self._runs = {length: _Runs(self.size) for length in range(2, self.longest + 1)}
-        for ids, new in _parts(task, self.longest - 1):
-            counts += np.bincount(ids[-new:], minlength=self.size)
+        for ids, document, new in _parts(task, self.longest - 1):
+            asked = ids[-new:]
+            if task.predicts_next:
+                asked = asked[document[-new:] == np.concatenate([[0], document])[-new - 1 : -1]]
+            counts += np.bincount(asked, minlength=self.size)
             for length, runs in self._runs.items():
-                runs.add(ids, length, new)
+                runs.add(ids, document, length, new)
         self.unigram: Floats = (counts + 1) / (counts.sum() + self.size)
 
     def following(self, before: Sequence[int]) -> Floats:
@@ -80,12 +84,13 @@ class _Runs:
         self.size = size
         self.keys, self.times = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
-    def add(self, ids: NDArray[np.int64], length: int, new: int) -> None:
-        """Count the runs that end in one of the last `new` tokens."""
+    def add(self, ids: NDArray[np.int64], document: NDArray[np.int64], length: int, new: int) -> None:
+        """Count the runs within one document that end in one of the last `new` tokens."""
         ends = range(max(length - 1, len(ids) - new), len(ids))
         keys = np.zeros(len(ends), dtype=np.int64)
         for back in range(length - 1, -1, -1):
             keys = keys * self.size + ids[ends.start - back : len(ids) - back]
+        keys = keys[document[ends.start :] == document[ends.start - length + 1 : len(ids) - length + 1]]
         found, times = np.unique(keys, return_counts=True)
         self.keys, order = np.unique(np.concatenate([self.keys, found]), return_inverse=True)
         self.times = np.bincount(order, weights=np.concatenate([self.times, times])).astype(np.int64)
@@ -121,8 +126,8 @@ class NgramBaselines:
     """Answers from counts, shaped as a model's: log p up to a constant, 0 where nothing is asked [B,T,V].
 
     `unigram`: the same for every position. `bigram`, `trigram`, `4-gram`: after the last one, two or three tokens of
-    the same sequence. `both`, where later tokens are seen too: p(w | before) · p(after | w). A token that is hidden or
-    special tells nothing, nor does what stands before it.
+    the same sequence, of the same document where models see no other. `both`, where later tokens are seen too:
+    p(w | before) · p(after | w). A token that is hidden or special tells nothing, nor does what stands before it.
     """
 
     def __init__(self, task: TextTask) -> None:
@@ -136,10 +141,10 @@ class NgramBaselines:
         found = torch.zeros(*batch.targets.shape, self._counts.size)
         most = 1 if kind == "both" else NAMES.index(kind)
         for row, position in (batch.targets != IGNORE).nonzero().tolist():
-            ids = batch.inputs[row]
-            end = position + self.task.predicts_next
-            found[row, position] = self._following(self._known(ids[max(end - most, 0) : end].tolist()))
-            if kind == "both" and position + 1 < len(ids) and self._known([int(ids[position + 1])]):
+            ids, end = batch.inputs[row], position + self.task.predicts_next
+            first, last = (0, len(ids)) if batch.document is None else _around(batch.document[row], position)
+            found[row, position] = self._following(self._known(ids[max(end - most, first) : end].tolist()))
+            if kind == "both" and position + 1 < last and self._known([int(ids[position + 1])]):
                 found[row, position] += self._leading_to(int(ids[position + 1]))
         return found
 
@@ -147,6 +152,12 @@ class NgramBaselines:
         """The tokens behind the last one that is special."""
         plain = takewhile(lambda token: token >= self._counts.special, reversed(before))
         return tuple(plain)[::-1]
+
+
+def _around(document: Tensor, position: int) -> tuple[int, int]:
+    """The places between which the document [T] of a position stands."""
+    here = (document == document[position]).nonzero()
+    return int(here[0]), int(here[-1]) + 1
 
 
 def _logarithm(chances: Floats) -> Tensor:
@@ -165,10 +176,16 @@ def measure(task: TextTask, split: Literal["val", "test"], batches: int) -> Mapp
     return {kind: {name: float(value) for name, value in one.compute().items()} for kind, one in metrics.items()}
 
 
-def _parts(task: TextTask, overlap: int) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """The training text in parts, each with the `overlap` tokens before it, and how many of its tokens are new."""
+def _parts(task: TextTask, overlap: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
+    """The training text in parts, each with the `overlap` tokens before it, their documents, and how many are new.
+
+    Documents count from 1; all tokens are of document 0 where models see beyond theirs.
+    """
     ids = task.ids["train"]
+    begins = task.begins["train"] if getattr(task, "packing", "blocks") == "documents" else np.empty(0, dtype=np.int64)
     for start in range(0, len(ids), _AT_ONCE):
-        part = ids[max(start - overlap, 0) : start + _AT_ONCE].astype(np.int64)
-        yield part, len(part) - min(start, overlap)
+        first = max(start - overlap, 0)
+        part = ids[first : start + _AT_ONCE].astype(np.int64)
+        document = np.searchsorted(begins, np.arange(first, first + len(part)), side="right")
+        yield part, document, len(part) - min(start, overlap)
         task.corpus.release()

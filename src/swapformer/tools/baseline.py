@@ -21,10 +21,11 @@ def main(arguments: Sequence[str]) -> int:
     with explained(options.overrides):
         config = compose(options.overrides)
     task = task_of(config)
-    if not isinstance(task, TextTask) or task.interface.readouts[MAIN].kind != "symbols":
+    asked = isinstance(task, TextTask) and task.interface.readouts[MAIN].kind == "symbols"
+    if not isinstance(task, TextTask) or not asked or task.start_token is not None:  # answers to a source are no text
         raise UsageError(
-            f"what is counted must be symbols of a text, which the task {type(task).__name__} does not ask for; use "
-            "task=text, masked, masked_nsp or spans"
+            f"what is asked must be symbols of the text that is counted, but those of {type(task).__name__} are not; "
+            "use task=text, masked or masked_nsp"
         )
     if not task.evaluation(options.split):
         raise UsageError(f"the {options.split} split must have text, but it has none; use another --split")
