@@ -154,7 +154,7 @@ def test_a_model_of_hugging_face_is_known_by_what_its_file_says(tmp_path: Any) -
     model, ids = build_model(config, VOCABULARY).eval(), torch.randint(VOCABULARY, (2, 9))
     theirs: Any = model.module
     assert {held.dtype for held in model.parameters()} == {torch.float32}, "the precision is the trainer's"
-    assert any("HuggingFaceModel has a dropout of its own, 0.1" in note for note in model.notes)
+    assert any("trains with resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1, its own" in note for note in model.notes)
     assert torch.equal(model(ids), theirs.model(input_ids=ids).logits)
     with pytest.raises(UsageError, match="this model has no 'n_layers'; write n_layer, or leave it out"):
         HuggingFaceModel(config={"model_type": "gpt2", "n_layers": 2, "n_ctx": 1024}, vocab_size=9, max_len=9)

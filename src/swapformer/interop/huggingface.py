@@ -26,6 +26,9 @@ class HuggingFaceModel(nn.Module):
         vocab_size: symbols of the task.
         max_len: its longest sequence.
 
+    Attributes:
+        notes: what the record says besides: the dropout of the config.json, which `model.dropout` does not set.
+
     Raises:
         ValueError: without transformers, for what is no configuration, or one whose positions end before `max_len`.
     """
@@ -57,6 +60,12 @@ class HuggingFaceModel(nn.Module):
         masked = any(name.endswith("ForMaskedLM") for name in known.architectures or ())
         kind: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
         self.model: Any = kind.from_config(known).float()
+        heads = ("summary", "classifier")  # of other answers
+        said = {name: rate for name, rate in known.to_dict().items() if "drop" in name and not name.startswith(heads)}
+        told = ", ".join(f"{name}={rate}" for name, rate in said.items() if rate)
+        self.notes = (
+            f"trains with {told}, its own or transformers' default; arms of slots have model.dropout",
+        ) * bool(told)
 
     @staticmethod
     def resolved(config: str | Mapping[str, Any]) -> dict[str, Any]:

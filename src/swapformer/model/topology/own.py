@@ -95,10 +95,8 @@ class Own(Topology):
         self.notes = (
             f"the weights were drawn by the constructor of {type(made).__name__} under the seed: arms of other models "
             "do not share their start",
+            *getattr(made, "notes", ()),
         )
-        if rates := sorted({part.p for part in self.module.modules() if isinstance(part, nn.Dropout) and part.p}):
-            its = ", ".join(map(str, rates))
-            self.notes += (f"{type(made).__name__} has a dropout of its own, {its}; arms of slots have model.dropout",)
         for parameter in self.module.parameters():
             declare(parameter, _origin(parameter))
         for name, part in self.module.named_modules():
