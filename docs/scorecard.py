@@ -139,13 +139,14 @@ def _item(line: str, where: str, number: int, folder: Path, studies: Collection[
 
 
 def judged(study: Path) -> dict[str, Counter[str]]:
-    """How many claims have each verdict, for each scale at which a study's results are published."""
+    """How many claims have each verdict or are withdrawn, for each scale at which a study's results are published."""
     found = {}
     paths = study.parent.glob("results/**/results.csv")
     for scale in sorted("" if path.parent.name == "results" else path.parent.name for path in paths):
         records, _ = published_results(study, scale or None)
         claims = claims_of(records.manifest)
-        found[scale] = Counter[str](each.outcome for each in grid_verdicts(claims, judge_all(claims, records)))
+        verdicts = grid_verdicts(claims, judge_all(claims, records))
+        found[scale] = Counter[str]("withdrawn" if each.claim.withdrawn else each.outcome for each in verdicts)
     return found
 
 
@@ -154,7 +155,7 @@ class ExerciseScore:
     """How far an exercise is answered.
 
     `number`: as in the chapter; `grades`: how many items have each; `folder`: its own, empty where it is not begun;
-    `claims`: scale → how many have each verdict, "" for the default scale; `picture`: the first of its README, below
+    `claims`: scale → how many have each verdict, or are withdrawn, "" for the default scale; `picture`: the first of its README, below
     its folder.
     """
 
@@ -230,8 +231,9 @@ def _row(score: ExerciseScore) -> list[str]:
 
 
 def _counts(counts: Mapping[Any, int]) -> str:
-    depends = f" ({counts['depends']} by condition)" if counts["depends"] else ""
-    return f"{counts['supported']} / {counts['refuted']} / {counts['undecided']}{depends}"
+    words = {"depends": "by condition", "withdrawn": "withdrawn"}
+    others = ", ".join(f"{counts[each]} {word}" for each, word in words.items() if counts[each])
+    return f"{counts['supported']} / {counts['refuted']} / {counts['undecided']}{others and f' ({others})'}"
 
 
 def scorecard_svg(found: Sequence[ExerciseScore]) -> str:
@@ -239,7 +241,7 @@ def scorecard_svg(found: Sequence[ExerciseScore]) -> str:
     width, height = 760, 62 + _LINE * len(found)
     answered, total = sum(each.answered for each in found), sum(each.asked for each in found)
     claims = [each.claims.get("", Counter[str]()) for each in found]
-    most = max([sum(counts.values()) for counts in claims] + [1])
+    most = max([sum(counts[verdict] for verdict in _COLOURS) for counts in claims] + [1])
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif">',

@@ -989,6 +989,33 @@ class NoMaskUnderDropout(_Wrapped):
         return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
 
 
+class DropsNothing(_Wrapped):
+    """Ignores dropout."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        return self.exact(q, k, v, plan, position, context, 0.0)
+
+
+class DropsOutputs(_Wrapped):
+    """Drops numbers of its output, and not weights."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        return nn.functional.dropout(self.exact(q, k, v, plan, position, context, 0.0), dropout, dropout > 0)
+
+
+class DropsWithoutGrowing(_Wrapped):
+    """Drops weights, and leaves the others as they were."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
+    ) -> Tensor:
+        return (1 - dropout) * self.exact(q, k, v, plan, position, context, dropout)
+
+
 class IgnoresPositions(_Wrapped):
     """Leaves out the biases of position encodings."""
 

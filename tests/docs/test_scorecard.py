@@ -120,9 +120,9 @@ def test_a_verdict_that_a_study_does_not_give_is_not_counted(tmp_path: Path) -> 
     assert "| 1.4 | [T](04_head_count/README.md) | 0 of 2 (2 not run) | no results yet | [<img " in rows[-2]
     assert rows[-1] == "| 1.5 | X | 0 of 1 | not begun |  |"
     (folder / "results" / "results.csv").write_bytes((shipped.parent / "results" / "results.csv").read_bytes())
-    assert "| 0 of 2 (2 not run) | 4 / 1 / 3 |" in scorecard(tmp_path)
+    assert "| 0 of 2 (2 not run) | 4 / 1 / 1 (2 withdrawn) |" in scorecard(tmp_path)
     shutil.copytree(folder / "results", folder / "results" / "gpu")
-    assert "| 0 of 2 (2 not run) | 4 / 1 / 3<br>gpu: 2 / 0 / 1 |" in scorecard(tmp_path), (
+    assert "| 0 of 2 (2 not run) | 4 / 1 / 1 (2 withdrawn)<br>gpu: 2 / 0 / 1 |" in scorecard(tmp_path), (
         "each scale is judged by itself, by its own three claims"
     )
     (tmp_path / "06_strange").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -13,7 +14,9 @@ from swapformer.catalogue import options
 from swapformer.conformance.subject import LENGTH, Subject, gradients, ids, make_tokens, require, require_near, run
 from swapformer.model.context import Context
 from swapformer.model.generate import Prompt, StepwiseGeneration
+from swapformer.model.kernel import Kernel, Reference
 from swapformer.model.normaliser import Normaliser
+from swapformer.model.ops import head_sums
 from swapformer.model.pattern import Pattern
 from swapformer.model.position import Position
 from swapformer.model.tokens import Tokens
@@ -23,6 +26,9 @@ from swapformer.targets import find
 
 KERNEL_SLOTS = ("kernel", "attention", "score", "normaliser", "pattern", "position", "qk_norm")
 """Slots whose parts are arguments of a kernel: these are examined with every kernel, others with their own."""
+
+DRAWS = 400
+"""Draws of dropped weights of which a mean and a variance are taken."""
 
 LONG = 80
 """Tokens of a sequence that blocked kernels divide into several blocks."""
@@ -74,6 +80,47 @@ def _agree(name: str, fast: Topology, slow: Topology, inputs: Tensor, cases: Seq
     for weight in exact:
         message = f"{name} must equal the reference, but gradients of {weight} differ by {{gap}}."
         require_near(quick[weight], exact[weight], message)
+
+
+def kernels_drop_weights(subject: Subject) -> str | None:
+    """With a dropout of p each weight is dropped by itself and the others grow by 1 / (1 - p).
+
+    The output's mean over draws is then Σ w v, as without, and its variance p / (1 - p) · Σ (w v)²; both are held over
+    DRAWS draws, the variance within a fifth.
+    """
+    if subject.slot != "kernel":
+        return "the part is no kernel"
+    p = 0.3
+    if subject.with_model(dropout=p).refused:
+        return "it refuses dropout"
+    model = copy.deepcopy(subject.perturbed())
+    attention: Any = next(part for part in model.modules() if isinstance(getattr(part, "kernel", None), Kernel))
+    kernel, asked = attention.kernel, []
+
+    def listen(*given: Any) -> Tensor:
+        asked.append(given)
+        answer: Tensor = kernel(*given)
+        return answer
+
+    attention.kernel = listen
+    run(model, ids())
+    q, k, v, plan, position, context, _ = asked[0]
+    weights = plan.normaliser(Reference.logits(q, k, plan, position, context))
+    mean, variance = head_sums(weights, v), p / (1 - p) * head_sums(weights.square(), v.square())
+    torch.manual_seed(0)
+    with torch.no_grad():
+        draws = torch.stack([kernel(q, k, v, plan, position, context, p) for _ in range(DRAWS)])
+    off = float((draws.mean(0) - mean).square().sum() / variance.sum()) * DRAWS
+    require(
+        off < 2,
+        f"dropped weights must leave the mean of the output as it is, but it is {off**0.5:.1f} standard errors away.",
+    )
+    spread = float(draws.var(0).sum() / variance.sum())
+    require(
+        0.8 < spread < 1.25,
+        f"each weight must be dropped by itself, but the output varies by {spread:.2f} times what that would give.",
+    )
+    return None
 
 
 def blocks_equal_the_whole(subject: Subject) -> str | None:

@@ -49,6 +49,7 @@ LAWS: Mapping[str, Law] = {
         numerics.every_parameter_has_a_gradient,
         numerics.gradients_are_derivatives,
         kernels.kernel_equals_reference,
+        kernels.kernels_drop_weights,
         kernels.blocks_equal_the_whole,
         kernels.cache_changes_nothing,
         effects.beyond_max_len,
