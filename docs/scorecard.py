@@ -155,8 +155,8 @@ class ExerciseScore:
     """How far an exercise is answered.
 
     `number`: as in the chapter; `grades`: how many items have each; `folder`: its own, empty where it is not begun;
-    `claims`: scale → how many have each verdict, or are withdrawn, "" for the default scale; `picture`: the first of its README, below
-    its folder.
+    `claims`: scale → how many have each verdict, or are withdrawn, "" for the default scale; `picture`: the first of
+    its README, below its folder.
     """
 
     number: str
