@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -15,6 +17,7 @@ from swapformer.model.cache import Cache
 from swapformer.model.generate import Prompt, StepwiseGeneration
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
+from swapformer.paths import experiments_dir
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.cost import measure
 from swapformer.tools.cost import main
@@ -133,6 +136,27 @@ def test_shared_keys_and_values_save_parameters_and_few_operations(
     assert found["forward"] + found["backward"] - 3 * 32 * 1024 * head == 3 * 32 * 1024 * token
     assert round(3 * 32 * 1024 * token / 1e9, 1) == training
     assert decoded(config, vocabulary, 1023) == token + head
+
+
+def test_bytes_and_operations_explain_the_measured_times_of_decoding() -> None:
+    """1.07 ms, .122 ms a megabyte and .0195 ms a MFLOP, least squares of relative errors, as that README says."""
+    rows = pd.read_csv(experiments_dir() / "05_kv_sharing" / "decode" / "results" / "results.csv")
+    means = rows.groupby(["arm", "metric"])["value"].mean().dropna()
+    speeds = means[means.index.get_level_values("metric").str.startswith("decode/tokens_per_second@")]
+    groups = {"mha8": 8, "gqa4": 4, "gqa2": 2, "mqa": 1}
+    facts, times = [], []
+    for (arm, metric), speed in speeds.items():
+        heads, several, context = groups[arm.split("_")[0]], 32 if arm.endswith("b32") else 1, int(metric.split("@")[1])
+        weights = means[arm, "decode/parameters"]
+        read = 4 * (weights + several * 2 * 64 * heads * context)
+        facts.append((1, read / 1e6, several * (2 * weights + 4 * context * 512) / 1e6))
+        times.append(1000 * several / speed)
+    design, measured = np.array(facts), np.array(times)
+    found = np.linalg.lstsq(design / measured[:, None], np.ones(len(times)), rcond=None)[0]
+    assert len(times) == 20 and found == pytest.approx([1.07, 0.122, 0.0195], rel=0.01)
+    assert design @ found == pytest.approx(measured, rel=0.053)
+    (shared,) = [row for row, time in zip(design, times, strict=True) if round(time, 1) == 8.8]
+    assert (found * shared).tolist() == pytest.approx([1.07, 3.4, 4.7], rel=0.01)
 
 
 def decoded(config: dict[str, Any], vocabulary: int, context: int) -> int:
