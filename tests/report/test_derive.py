@@ -138,8 +138,10 @@ def test_what_is_derived_from_exact_numbers_alone_is_exact() -> None:
         },
         claims=[{"slope": {"metric": "bytes"}}, {"slope": {"metric": "val/loss"}}],
     )
-    found = exact_of(ways_of(study), ["a", "b", "bytes@8", "bytes@16"])
-    assert found == {"a", "b", "bytes@8", "bytes@16", "derived/r", "derived/l", "slope(bytes)"}
+    exact = ["a", "b", "bytes@8", "bytes@16"]
+    found = exact_of(ways_of(study), exact, [*exact, "val/loss"])
+    assert found == {*exact, "derived/r", "derived/l", "slope(bytes)"}
+    assert "slope(bytes)" not in exact_of(ways_of(study), exact, [*exact, "bytes@32"]), "one length is not exact"
 
 
 def test_a_slope_over_one_point_is_one_line_and_no_number() -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -392,10 +392,14 @@ def times_of(ways: Mapping[str, Way]) -> dict[str, TimeTo]:
     return {each.name: each for each in derivations(ways) if isinstance(each, TimeTo)}
 
 
-def exact_of(ways: Mapping[str, Way], exact: Collection[str]) -> frozenset[str]:
-    """The metrics that no seed changes: those of `exact`, and what is derived only from them."""
+def exact_of(ways: Mapping[str, Way], exact: Collection[str], metrics: Iterable[str]) -> frozenset[str]:
+    """The metrics that no seed changes: those of `exact`, and what is derived only from them.
+
+    What goes over lengths is exact where every length that is measured, one of `metrics`, is.
+    """
     found = set(exact)
     bases = {family_of(metric)[0] for metric in exact if "@" in metric}
+    bases -= {family_of(metric)[0] for metric in metrics if "@" in metric and metric not in found}
     for each in derivations(ways):
         known = found | bases if each.over_lengths else found
         if each.IS_ALL and known.issuperset(each.inputs):
