@@ -142,8 +142,7 @@ def _made(lines: tuple[str, ...], repository: Any) -> _Made:
     if lines not in _MEMORY.made:
         if len(_MEMORY.made) == _MOST:
             _MEMORY.made.clear()
-        with _files_read_once(repository):
-            config = compose("train", list(lines), return_hydra_config=True)
+        config = compose("train", list(lines), return_hydra_config=True)
         options = dict(config.hydra.runtime.choices)
         with open_dict(config):
             del config["hydra"]
@@ -203,22 +202,6 @@ def _load(path: str, repository: Any) -> Any:
         except Exception:  # Hydra says in its own words what is wrong
             _MEMORY.read[path] = None
     return _MEMORY.read[path]
-
-
-@contextmanager
-def _files_read_once(repository: Any) -> Iterator[None]:
-    """Within, Hydra takes copies of files that were read before."""
-    own = repository.load_config
-
-    def load_config(config_path: str) -> Any:
-        found = _load(config_path, repository)
-        return own(config_path) if found is None else copy.deepcopy(found)
-
-    repository.load_config = load_config
-    try:
-        yield
-    finally:
-        vars(repository).pop("load_config", None)  # another thread may have been here
 
 
 def _of_hydra(override: Override) -> bool:
