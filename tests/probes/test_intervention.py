@@ -25,9 +25,8 @@ from swapformer.results.config import read_config
 from swapformer.study.config import compose
 from swapformer.study.config.changes import resolve_changes
 from swapformer.targets import make
-from swapformer.task.base import IGNORE, Batch, Task
+from swapformer.task.base import IGNORE, Batch, PositionShift, Task
 from swapformer.training.data import EvaluationStream
-from swapformer.training.final_evaluation import PositionShift
 from swapformer.training.inputs import model_inputs, tokens_of
 from swapformer.training.weights import restore
 

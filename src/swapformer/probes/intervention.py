@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,13 +14,10 @@ from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Fraction, Positive
 from swapformer.results.moments import REPLAY
 from swapformer.results.shapes import Curve, Matrix, Shape, Table
-from swapformer.task.base import Task
+from swapformer.task.base import PositionShift, Task
 from swapformer.training.assemble import Config, build_model, build_plan, factory, rebuild_task
 from swapformer.training.data import drawn_position_range
 from swapformer.training.weights import vocabulary_of
-
-if TYPE_CHECKING:
-    from swapformer.training.final_evaluation import PositionShift
 
 Parts = Mapping[str, Any]
 """The changed parts of a configuration: settings of `model` and `task`, `data`, and `offset` and `stride`."""
@@ -177,8 +174,6 @@ def reach(accuracies: Mapping[int, float], wanted: float) -> int | None:
 
 
 def _shift(parts: Parts) -> PositionShift:
-    from swapformer.training.final_evaluation import PositionShift  # late: it brings Lightning
-
     return PositionShift(parts.get("offset", 0), parts.get("stride", 1))
 
 

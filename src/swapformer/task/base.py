@@ -83,6 +83,32 @@ class Batch(Sequences):
         return {MAIN: self.targets, **self.labels}
 
 
+@dataclass(frozen=True)
+class PositionShift:
+    """The positions that encodings get instead of a token's p: `offset` + `stride` · p. The order stays as it is."""
+
+    offset: int = 0
+    stride: int = 1
+
+    def of(self, batch: Batch) -> Batch:
+        """The batch, and its source, with other positions."""
+        if self == PositionShift():
+            return batch
+        source = batch.source
+        moved = None if source is None else replace(source, position=self._positions(source), extent=None)
+        return replace(batch, position=self._positions(batch), extent=None, source=moved)
+
+    def last(self, length: int) -> int:
+        """The largest position of sequences of `length` tokens, which are counted from 0."""
+        return self.offset + self.stride * (length - 1)
+
+    def _positions(self, sequences: Sequences) -> Tensor:
+        known = sequences.position
+        if known is None:
+            known = torch.arange(sequences.inputs.shape[1], device=sequences.inputs.device)[None]
+        return self.offset + self.stride * known
+
+
 def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return change(value)

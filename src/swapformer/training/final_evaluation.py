@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -11,36 +10,10 @@ from lightning.pytorch.plugins import DoublePrecision
 from torch import Tensor
 
 from swapformer.model.topology import Topology
-from swapformer.task.base import Batch, EvaluationSet, Sequences, Task
+from swapformer.task.base import Batch, EvaluationSet, PositionShift, Task
 from swapformer.training.assemble import Config
 from swapformer.training.module import TrialModule
 from swapformer.training.trainer import suppress_advice
-
-
-@dataclass(frozen=True)
-class PositionShift:
-    """The positions that encodings get instead of a token's p: `offset` + `stride` · p. The order stays as it is."""
-
-    offset: int = 0
-    stride: int = 1
-
-    def of(self, batch: Batch) -> Batch:
-        """The batch, and its source, with other positions."""
-        if self == PositionShift():
-            return batch
-        source = batch.source
-        moved = None if source is None else replace(source, position=self._positions(source), extent=None)
-        return replace(batch, position=self._positions(batch), extent=None, source=moved)
-
-    def last(self, length: int) -> int:
-        """The largest position of sequences of `length` tokens, which are counted from 0."""
-        return self.offset + self.stride * (length - 1)
-
-    def _positions(self, sequences: Sequences) -> Tensor:
-        known = sequences.position
-        if known is None:
-            known = torch.arange(sequences.inputs.shape[1], device=sequences.inputs.device)[None]
-        return self.offset + self.stride * known
 
 
 class _Evaluation(TrialModule):

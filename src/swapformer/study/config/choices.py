@@ -71,7 +71,13 @@ def hydra_config(name: str, overrides: Sequence[str] = ()) -> DictConfig:
     """The result of `hydra.compose` for a config of the search path, or of `conf` where Hydra is not initialised."""
     ready = GlobalHydra.instance().is_initialized()
     with nullcontext() if ready else initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose(name, list(overrides))
+        repository = getattr(GlobalHydra.instance().config_loader(), "repository", None)
+        if overrides or repository is None:
+            return compose(name, list(overrides))
+        _MEMORY.forget_unless(_files(repository))
+        if name not in _MEMORY.plain:
+            _MEMORY.plain[name] = compose(name)
+        return copy.deepcopy(_MEMORY.plain[name])
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
@@ -110,6 +116,7 @@ class _Memory:
         self.files: tuple[Any, ...] = ()
         self.made: dict[tuple[str, ...], _Made] = {}
         self.read: dict[str, Any] = {}
+        self.plain: dict[str, DictConfig] = {}
 
     def forget_unless(self, files: tuple[Any, ...]) -> None:
         """Forget all unless the search path has these files, as they are."""
@@ -117,6 +124,7 @@ class _Memory:
             self.files = files
             self.made.clear()
             self.read.clear()
+            self.plain.clear()
 
 
 _MEMORY = _Memory()
