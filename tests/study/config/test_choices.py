@@ -124,6 +124,17 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
             choices.composed(["task=two"])
 
 
+def test_an_option_by_itself_is_composed_again_where_its_file_changed(tmp_path: Path) -> None:
+    """And what was made of it may be changed without changing it."""
+    write(tmp_path, {"train": "seed: 1\n", "one": "size: 1\n"})
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        found = choices.hydra_config("one")
+        found.size = 7
+        assert choices.hydra_config("one").size == 1
+        write(tmp_path, {"one": "size: 20\n"})
+        assert choices.hydra_config("one").size == 20
+
+
 def test_a_choice_beside_which_another_file_speaks_of_its_node_is_what_hydra_composes(tmp_path: Path) -> None:
     """Of four groups only `plain` is put in place: the others' nodes are made by more than one file."""
     write(
