@@ -50,23 +50,68 @@ def test_a_study_without_published_results_says_what_writes_them(tmp_path: Path)
         published_results(tmp_path)
 
 
+def seeds(part: str, metric: str, *, step: int | None = None, where: str = "") -> pd.DataFrame:
+    """The published numbers of a metric, a row for each seed, a column for each arm; at a step, those of training."""
+    name = "results" if step is None else "history"
+    rows = pd.read_csv(experiments_dir() / part / "results" / f"{name}.csv")
+    rows = rows[(rows["metric"] == metric) & (rows["step"] == step if step is not None else True)]
+    return (rows.query(where) if where else rows).pivot_table("value", "seed", "arm")
+
+
+def told(*values: float, digits: int = 2) -> str:
+    """Numbers as READMEs write them: .23, −.05."""
+    plain = (f"{abs(value):.{digits}f}".removeprefix("0") for value in values)
+    return ", ".join(f"{'−' if value < 0 else ''}{text}" for value, text in zip(values, plain, strict=True))
+
+
+def apart(first: pd.Series, second: pd.Series, digits: int) -> str:
+    """The mean of paired differences and half of its 95 % interval."""
+    found = (first - second).dropna()
+    half = float(stats.t.ppf(0.975, len(found) - 1) * found.std() / math.sqrt(len(found)))
+    return f"{'+' if found.mean() > 0 else ''}{told(found.mean(), digits=digits)}±{told(half, digits=digits)}"
+
+
 def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
-    """Gaps by step (08), cosines of sinusoids by what a factor leaves out (07), a contrast of one condition (12)."""
-    root = experiments_dir()
-    history = pd.read_csv(root / "08_rope_alibi" / "language" / "results" / "history.csv")
-    losses = history[history["metric"] == "val/bits_per_byte"].pivot_table("value", ["seed", "step"], "arm")
-    gaps = (losses["alibi"] - losses["rope"]).groupby("step").mean()
-    assert gaps.round(2).tolist() == [0.23, 0.26, 0.25, 0.24]
-    assert ".23, .26, .25, .24 apart" in (root / "08_rope_alibi" / "README.md").read_text(encoding="utf-8")
-    found = pd.read_csv(root / "06_sinusoid_linearity" / "tables" / "results" / "results.csv")
-    missed = found[found["arm"] == "sinusoidal"].groupby("metric")["value"].mean()
-    cosines = [round(math.sqrt(1 - missed[f"shift/scaled@{k}"] ** 2), 2) for k in (1, 8, 64)]
-    assert cosines == [0.96, 0.63, 0.31]
-    assert "(sinusoids .96, .63, .31)" in (root / "07_position_encodings" / "README.md").read_text(encoding="utf-8")
-    losses = pd.read_csv(root / "12_initialisation" / "natural" / "results" / "results.csv")
-    four = losses[(losses["metric"] == "val/loss") & (losses["model.num_heads"] == 4)]
-    seeds = four.pivot_table("value", "seed", "arm")
-    apart = seeds["natural"] - seeds["dot_xavier"]
-    half = float(stats.t.ppf(0.975, len(apart) - 1) * apart.std() / math.sqrt(len(apart)))
-    assert (round(apart.mean(), 3), round(half, 3)) == (0.088, 0.030)
-    assert "(Xavier's +.088±.030)" in (root / "12_initialisation" / "README.md").read_text(encoding="utf-8")
+    heads, around = seeds("04_head_count/width", "val/loss"), seeds("04_head_count/around_eight", "val/bits_per_byte")
+    bits = seeds("04_head_count/width", "val/bits_per_byte")
+    guided = seeds("04_head_count/shaped", "val/bits_per_byte", step=260)
+    sums = seeds("04_head_count/sums", "derived/steps")
+    rope = [seeds("08_rope_alibi/language", "val/bits_per_byte", step=step) for step in (260, 520, 780, 1040)]
+    factor = [seeds("06_sinusoid_linearity/tables", f"shift/scaled@{k}")["sinusoidal"].mean() for k in (1, 8, 64)]
+    blocks = seeds("07_position_encodings/text", "val/bits_per_byte@512")
+    windows = seeds("07_position_encodings/text", "probe/replay/sliding/bits_per_byte@512")
+    texts = [seeds("07_position_encodings/to_128", f"val/exact_match@{length}")["alibi"].mean() for length in (64, 128)]
+    time = [seeds("08_rope_alibi/cost", f"time/all@{length}").mean() for length in (1024, 2048, 4096)]
+    dead = seeds("09_activations/dead", "val/loss", where="`optim.lr` == 0.01")
+    depth = [seeds("12_initialisation/deep", "val/loss", step=150, where=f"condition == 'model.num_layers={n}'").mean()
+             for n in (6, 24)]  # fmt: skip
+    depth.append(seeds("12_initialisation/deepest", "val/loss", step=150).mean())
+    one, four = (seeds("12_initialisation/natural", "val/loss", where=f"`model.num_heads` == {n}") for n in (1, 4))
+    spoken = [seeds("13_sparse_patterns/dialogue", "val/loss", step=step).mean() for step in (200, 300, 600)]
+    linked = seeds("13_sparse_patterns/code", "probe/linked_loss")
+    taken = (
+        ("04", told(*(math.exp(heads[f"h{n}"].mean()) for n in (1, 2, 4, 8, 16, 32))) + " a character"),
+        ("04", f"4 {apart(around['h4'], around['h8'], 3)}, 16 {apart(around['h16'], around['h8'], 3)}"),
+        ("04", f"16 cost {apart(bits['h16'], bits['h8'], 3).lstrip('+')} more than 8"),
+        ("04", f"32 another {told((bits['h32'] - bits['h16']).mean())}"),
+        ("04", f"guided {apart(guided['guided'], guided['plain'], 2)} after 260 steps"),
+        ("04", f"16 {apart(sums['h4'], sums['h16'], 0).lstrip('+')} steps sooner than 4"),
+        ("07", f"(sinusoids {told(*(math.sqrt(1 - left**2) for left in factor))})"),
+        ("07", f"T5's bias in blocks ({apart(blocks['t5'], blocks['alibi'], 3)})"),
+        ("07", f"ALiBi in windows ({apart(windows['alibi'], windows['t5'], 3)})"),
+        ("07", f"whole texts {told(texts[0])}, at 128 {told(texts[1], digits=3)}"),
+        ("08", told(*((at["alibi"] - at["rope"]).mean() for at in rope)) + " apart"),
+        ("08", ", ".join(f"at {length} {'tokens ' if length == 1024 else ''}"
+                         + told(at["alibi"] / at["rope"], at["alibi_wide"] / at["rope_wide"])
+                         for length, at in zip((1024, 2048, 4096), time, strict=True))),
+        ("09", f"GELU {apart(dead['gelu'], dead['relu'], 3)} nats"),
+        ("12", f"after 150 steps {told(*(at['pre'] for at in depth))} and {told(*(at['deepnorm'] for at in depth))}"),
+        ("12", f"(150 steps {told(*(at['post'] for at in depth))})"),
+        ("12", f"{apart(one['unscaled'], one['dot'], 3)}, natural {apart(one['natural'], one['dot_xavier'], 3)} nats"),
+        ("12", f"(four heads {apart(four['natural'], four['dot_xavier'], 3)})"),
+        ("13", f"({told(*(at['bias'] - at['no_speaker'] for at in spoken))} after 200, 300, 600)"),
+        ("13", f"there window {apart(linked['window'], linked['bias'], 3)} to the links"),
+    )  # fmt: skip
+    for exercise, text in taken:
+        (readme,) = experiments_dir().glob(f"{exercise}_*/README.md")
+        assert text in readme.read_text(encoding="utf-8"), (readme.parent.name, text)
