@@ -84,6 +84,39 @@ def test_residuals_are_those_of_a_loop_over_the_pairs_that_were_held_out() -> No
     times = float((x * y).sum() / (x * x).sum())
     wrong = sum(float((((table[p] - here) * times + there - table[p + 4]) ** 2).sum()) for p in held)
     assert found["shift/scaled@4"] == pytest.approx(math.sqrt(wrong / size), rel=1e-9)
+    _, axes = torch.linalg.eigh(x.T @ x)
+    times = [float((x @ axis) @ (y @ axis) / ((x @ axis) @ (x @ axis))) for axis in axes.T]
+    wrong = 0.0
+    for p in held:
+        along = [times[i] * float((table[p] - here) @ axes[:, i]) for i in range(16)]
+        wrong += sum(float((sum(along[i] * axes[a, i] for i in range(16)) + there[a] - table[p + 4, a]) ** 2)
+                     for a in range(16))  # fmt: skip
+    assert found["shift/stretched@4"] == pytest.approx(math.sqrt(wrong / size), rel=1e-6)
+
+
+def test_a_stretch_follows_directions_of_several_speeds_and_no_turn() -> None:
+    """Turned columns that change by chance, ax + (1 − a²)^½ z with an a of their own, and a walk round a circle."""
+    generator = torch.Generator().manual_seed(2)
+    kept, sizes = torch.tensor([0.99, 0.9, 0.3, 0.0]).double(), torch.tensor([4.0, 3.0, 2.0, 1.0]).double()
+    rows = [torch.randn(4, dtype=torch.float64, generator=generator)]
+    for _ in range(3999):
+        noise = torch.randn(4, dtype=torch.float64, generator=generator)
+        rows.append(kept * rows[-1] + (1 - kept**2).sqrt() * noise)
+    turn, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64, generator=generator))
+    angles = math.pi / 2 * torch.arange(80, dtype=torch.float64)
+    found = {}
+    for name, table in (
+        ("speeds", torch.stack(rows) * sizes @ turn),
+        ("circle", torch.stack([angles.sin(), angles.cos()], dim=1)),
+    ):
+        held, fitted = made(len(table))._split(1)
+        mean, maps = table[fitted + 1].mean(0), made(len(table))._maps(table, 1)
+        found[name] = {which: residual(table, maps[which], 1, held, mean) for which in ("stretched", "scaled", "free")}
+    best = math.sqrt(float((sizes**2 * (1 - kept**2)).sum() / (sizes**2).sum()))
+    assert found["speeds"]["stretched"] == pytest.approx(best, rel=0.05)
+    assert found["speeds"]["stretched"] == pytest.approx(found["speeds"]["free"], rel=0.01)
+    assert found["speeds"]["scaled"] > 1.1 * found["speeds"]["stretched"]
+    assert found["circle"]["stretched"] > 0.9 and found["circle"]["free"] < 1e-6
 
 
 def test_the_ridge_is_that_of_least_error_on_pairs_that_were_left_out() -> None:

@@ -14,7 +14,7 @@ from padded_batches import PaddedBatches
 from swapformer.conformance.subject import VOCABULARY
 from swapformer.model.topology import Topology
 from swapformer.probes import output_change
-from swapformer.probes.output_change import OutputChange
+from swapformer.probes.output_change import FirstStep, OutputChange
 from swapformer.random import stream
 from swapformer.training.assemble import build_model
 
@@ -107,3 +107,35 @@ def test_an_output_of_zeros_has_no_relative_change() -> None:
     fixup = build_model(small(["+preset=fixup"]), VOCABULARY)
     with torch.no_grad():
         assert OutputChange(size=SIZE, draws=1).measure(fixup, TASK).metrics == {}
+
+
+def stepped(model: Topology, rate: float) -> float:
+    """The metric of a model of PRODUCT's layers whose loss is half the squared size of its answers."""
+    model.zero_grad()
+    (0.5 * model(TASK.batch(0).inputs).square().sum()).backward()  # type: ignore[no-untyped-call]
+    return FirstStep(rates=[rate], batch="val").measure(model, TASK).metrics[f"probe/first_step/{rate:g}"]
+
+
+def test_the_first_step_is_that_of_torchs_adam_on_the_matrices_of_the_layers(model: Topology) -> None:
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    found, batch = stepped(model, 1e-3), TASK.batch(0)
+    real = ~PADDING
+    before = model(batch.inputs)[real].detach()
+    moved = [p for name, p in model.named_parameters() if name.startswith("stack.layers") and p.dim() > 1]
+    assert len(moved) == LAYERS * 6, "queries and keys too, whose scores the mask of one token in sight ignores not"
+    torch.optim.Adam(moved, lr=1e-3).step()
+    after = model(batch.inputs)[real].detach()
+    assert found == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-9)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(weights[name])
+    assert stepped(model, 1e-3) == pytest.approx(found, rel=1e-12), "the model was as it was"
+
+
+def test_the_size_of_a_gradient_changes_nothing_and_twice_the_rate_moves_twice_as_far(model: Topology) -> None:
+    found = stepped(model, 1e-5)
+    for p in model.parameters():
+        p.grad = None if p.grad is None else 1000 * p.grad
+    larger = FirstStep(rates=[1e-5], batch="val").measure(model, TASK).metrics
+    assert larger["probe/first_step/1e-05"] == pytest.approx(found, rel=1e-3)
+    assert stepped(model, 2e-5) == pytest.approx(2 * found, rel=1e-2)

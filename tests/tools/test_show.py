@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,7 +17,7 @@ from swapformer.errors import UsageError
 from swapformer.model.layers import Role, origin_of
 from swapformer.study.config.compose import compose
 from swapformer.task.recall import FactRecall
-from swapformer.tools.drawings import DRAWINGS, VOCABULARY
+from swapformer.tools.drawings import DRAWINGS, OVERLAYS, VOCABULARY
 from swapformer.tools.show import SIZES, main
 from swapformer.training.assemble import build_model
 
@@ -87,6 +88,25 @@ def test_several_activations_share_a_figure(tmp_path: Path) -> None:
     assert len(drawn("activation", "tanh,gelu", tmp_path)) > 2
     text = (tmp_path / "tanh,gelu.svg").read_text(encoding="utf-8")
     assert [text.count(name) >= 3 for name in ("tanh", "gelu", "relu")] == [True, True, False]
+
+
+def test_several_positions_share_a_figure_that_shows_their_formulas() -> None:
+    """At distance d ALiBi −d · mean 2^(−8h/H), rope √R (Σ cos dω / (R/2) − 1), sinusoids Σ cos dω / (D/2)."""
+    names = ("alibi", "rope", "sinusoidal")
+    configs = {name: compose([*SIZES, f"model/position={name}"]) for name in names}
+    found = {
+        str(line.get_label()): np.asarray(line.get_ydata())
+        for axes in OVERLAYS["position"](configs).axes
+        for line in axes.get_lines()
+    }
+    heads, width = (configs["rope"]["model"][name] for name in ("num_heads", "d_model"))
+    head = width // heads
+    for d in (0, 1, 7, 100):
+        slope = sum(2 ** (-8 * h / heads) for h in range(1, heads + 1)) / heads
+        turned = sum(math.cos(d * 10000 ** (-2 * i / head)) for i in range(head // 2)) / (head // 2)
+        added = sum(math.cos(d * 10000 ** (-2 * i / width)) for i in range(width // 2)) / (width // 2)
+        expected = (-slope * d, math.sqrt(head) * (turned - 1), added)
+        assert [float(found[name][d]) for name in names] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_part_draws_itself_as_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,16 +18,17 @@ from swapformer.ranges import Count, Fraction, Natural, NonNegative, Positive
 from swapformer.results.shapes import Curve, Finding, Matrix
 from swapformer.task.base import Direction, Task
 
-MAPS = ("exact", "free", "orthogonal", "power", "scaled")
+MAPS = ("exact", "free", "orthogonal", "power", "scaled", "stretched")
 _FOLDS = 5
 _SHOWN = 64
 """Rows and columns of a matrix in a figure at most."""
 
 
 class PositionTable(Measurement):
-    """The fit of affine maps that shift a position table by k: shift/exact@k, free@k, orthogonal@k, power@k, scaled@k.
+    """The fit of affine maps that shift a position table by k: shift/exact@k, free@k, orthogonal@k and three more.
 
-    Beside them stands how alike two positions are, shift/cosine@k: the mean of cos(P[p], P[p+k]) over all p.
+    The others are power@k, scaled@k and stretched@k. Beside them stands how alike two positions are, shift/cosine@k:
+    the mean of cos(P[p], P[p+k]) over all p.
 
     The table P [rows, D] is what the model adds to embeddings at the positions 0 … rows − 1, in float64. A metric is
     ‖P[p] M + b − P[p+k]‖ / ‖P[p+k] − m‖ over pairs (p, p + k) that no map was fitted to, in Frobenius norms, where m is
@@ -36,7 +37,9 @@ class PositionTable(Measurement):
     M is `exact`: the rotation of sin(pω_i), cos(pω_i) by kω_i, ω_i = base^(−2i/D) (Vaswani et al. 2017,
     arXiv:1706.03762, section 3.5), the same for every p, with b = 0; `free`: fitted by ridge regression; `orthogonal`:
     the best orthogonal one (Schönemann 1966); `power`: the free map of k = 1, k times; `scaled`: the best multiple c·I
-    of the identity, which knows only how alike two rows are, so that a map which is no better shifts nothing. All but
+    of the identity, which knows only how alike two rows are, so that a map which is no better shifts nothing;
+    `stretched`: Σ c_i v_i v_iᵀ with the best c_i, v_i being the principal directions of the fitted P[p], which knows
+    how slowly each direction changes, so that only a map that is better turns one direction into another. All but
     `exact` have the best b. On pairs that it was fitted to, any table with no more rows than columns has a map without
     residual, so pairs are held out and those that are left are more than D.
 
@@ -121,11 +124,14 @@ class PositionTable(Measurement):
         means = x.mean(0), y.mean(0)
         x, y = x - means[0], y - means[1]
         left, _, right = torch.linalg.svd(x.mT @ y)
+        axes = torch.linalg.svd(x).Vh.mT
+        slow = ((x @ axes) * (y @ axes)).sum(0) / (x @ axes).square().sum(0).clamp(min=1e-300)
         width = table.shape[1]
         linear = {
             "free": ridge_map(x, y, best_ridge(x, y, self.ridges)),
             "orthogonal": left @ right,
             "scaled": (x * y).sum() / x.square().sum().clamp(min=1e-300) * torch.eye(width, dtype=x.dtype),
+            "stretched": axes * slow @ axes.mT,
         }
         exact = Affine(rotation(width, shift, self.base), torch.zeros(width, dtype=x.dtype))
         return {"exact": exact, **{name: Affine(m, means[1] - means[0] @ m) for name, m in linear.items()}}

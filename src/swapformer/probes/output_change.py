@@ -1,12 +1,15 @@
-"""Probe of the output's change: how far the output moves when every weight of the layers moves a little."""
+"""Probes of the output's change: how far the output moves when every weight of the layers moves a little."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, GradientBatch, Probe
 from swapformer.probes.gradients import named_layers
 from swapformer.random import stream
 from swapformer.ranges import Count, Positive
@@ -36,26 +39,79 @@ class OutputChange(Probe):
         self.size, self.draws = size, draws
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        source = next(item for item in task.evaluation("val") if item.name == "")
-        batch = next(iter(EvaluationStream(source, 1, drawn_position_range(model))))
-        weights = {
-            f"{name} {own}": weight
-            for name, layer in named_layers(model)
-            for own, weight in layer.named_parameters()
-            if weight.dim() > 1
-        }
-        before = {name: weight.detach().clone() for name, weight in weights.items()}
-        answer = _answer(model, batch)
-        changes = []
+        weights, batch = _matrices(model), _first_batch(model, task)
+        answer, changes = _answer(model, batch), []
         for draw in range(self.draws):
-            for name, weight in weights.items():
-                noise = torch.randn(weight.shape, generator=stream("output_change", draw, name), dtype=torch.float32)
-                weight.data.add_(self.size * weight.square().mean().sqrt() * noise.to(weight))
-            changes.append(float((_answer(model, batch) - answer).norm()))
-            for name, weight in weights.items():
-                weight.data.copy_(before[name])
+            with _restored(weights):
+                for name, weight in weights.items():
+                    noise = torch.randn(
+                        weight.shape, generator=stream("output_change", draw, name), dtype=torch.float32
+                    )
+                    weight.data.add_(self.size * weight.square().mean().sqrt() * noise.to(weight))
+                changes.append(float((_answer(model, batch) - answer).norm()))
         size = float(answer.norm())
         return Finding({"probe/output_change": sum(changes) / len(changes) / size / self.size} if size else {}, {})
+
+
+class FirstStep(Probe):
+    """Relative change of the main answer when each matrix of the layers takes Adam's first step.
+
+    W′ = W − η · g / (|g| + 1e-8) by element, with g = ∂L/∂W on one fixed batch (Kingma & Ba 2015, arXiv:1412.6980,
+    algorithm 1 at t = 1): every weight moves by the learning rate η, however small its gradient is. Embeddings, the
+    readout, gains and biases stay, and there is no clipping, warm-up or decay. With y and y′ the answers (logits) of
+    real tokens of a batch of the validation, `probe/first_step/η` is (Σ (y′ − y)² / Σ y²)^½. The weights are restored.
+    An output of zeros has no relative change, and the metrics are left out.
+
+    Args:
+        rates: η.
+        batch: on which the loss is taken: `train`, the first batch of the training, or `val`, the first of validation.
+    """
+
+    gradients = True
+
+    def __init__(self, *, rates: Sequence[Positive], batch: GradientBatch) -> None:
+        self.rates, self.gradient_batch = rates, batch
+
+    @torch.no_grad()
+    def measure(self, model: Topology, task: Task) -> Finding:
+        weights, batch = _matrices(model), _first_batch(model, task)
+        answer = _answer(model, batch)
+        if not (size := float(answer.norm())):
+            return Finding({}, {})
+        metrics: dict[str, float] = {}
+        for rate in self.rates:
+            with _restored(weights):
+                for weight in weights.values():
+                    if (gradient := weight.grad) is not None:
+                        weight.data.sub_(rate * gradient / (gradient.abs() + 1e-8))
+                metrics[f"probe/first_step/{rate:g}"] = float((_answer(model, batch) - answer).norm()) / size
+        return Finding(metrics, {})
+
+
+def _matrices(model: Topology) -> dict[str, nn.Parameter]:
+    """The matrices of all layers, by name."""
+    return {
+        f"{name} {own}": weight
+        for name, layer in named_layers(model)
+        for own, weight in layer.named_parameters()
+        if weight.dim() > 1
+    }
+
+
+@contextmanager
+def _restored(weights: dict[str, nn.Parameter]) -> Iterator[None]:
+    """Afterwards the weights are what they were."""
+    before = {name: weight.detach().clone() for name, weight in weights.items()}
+    try:
+        yield
+    finally:
+        for name, weight in weights.items():
+            weight.data.copy_(before[name])
+
+
+def _first_batch(model: Topology, task: Task) -> Batch:
+    source = next(item for item in task.evaluation("val") if item.name == "")
+    return next(iter(EvaluationStream(source, 1, drawn_position_range(model))))
 
 
 def _answer(model: Topology, batch: Batch) -> Tensor:

@@ -81,6 +81,45 @@ def _layer(config: Config) -> LayerPlan:
 @torch.no_grad()
 def position(config: Config) -> Figure:
     """Logits of equal queries and keys against distance, and the cosine of what `embed` adds at two positions."""
+    last_HT, added = _by_distance(config)
+    panels: list[Panel] = []
+    if last_HT is not None:
+        lines = by_head(torch.arange(LENGTH), last_HT)
+        panels += [curves(lines, "logit of the last query, equal content", "distance to the key, positions", "logit")]
+    if added is not None:
+        panels += [image(added @ added.T, "cosine of what is added at two positions", "position", "position")]
+    return figure_of(*panels)
+
+
+@torch.no_grad()
+def positions(configs: Mapping[str, Config]) -> Figure:
+    """The logit of equal queries and keys against distance, a head's mean, and the cosine of what is added, by name."""
+    logits: Curves = {}
+    cosines: Curves = {}
+    for name, config in configs.items():
+        last_HT, added = _by_distance(config)
+        if last_HT is not None:
+            logits[name] = torch.arange(LENGTH), last_HT.mean(0)
+        if added is not None:
+            mean = [(added @ added.T).diagonal(distance).mean() for distance in range(LENGTH)]
+            cosines[name] = torch.arange(LENGTH), torch.stack(mean)
+    axis = "distance of two positions"
+    panels = [
+        curves(lines, title, axis, unit)
+        for lines, title, unit in (
+            (logits, "logit of equal content, mean over heads", "logit"),
+            (cosines, "cosine of what is added, mean over pairs", "cosine"),
+        )
+        if lines
+    ]
+    return figure_of(*panels)
+
+
+def _by_distance(config: Config) -> tuple[Tensor | None, Tensor | None]:
+    """Logits of the last query by distance [H,T], and the unit vectors that are added [T,D]; None where there are none.
+
+    Queries and keys are all ones; logits are less that of equal positions, a bias apart.
+    """
     part: Any = next(iter(build_model(config, VOCABULARY).stack.positions.values()))
     dims = _layer(config).position_dims
     tokens = Tokens.of(LENGTH)
@@ -90,14 +129,10 @@ def position(config: Config) -> Figure:
     scores, bias = part.scores(q, k, context), part.bias(context)
     logits = (q @ k.mT + (0.0 if scores is None else scores)) * dims.head_dim**-0.5 - dims.head_dim**0.5
     last_HT = (logits if bias is None else logits + bias)[0, :, -1].flip(-1)
-    panels: list[Panel] = []
-    if not part.embeds or float(last_HT.abs().max()) > 1e-4:
-        lines = by_head(torch.arange(LENGTH), last_HT)
-        panels += [curves(lines, "logit of the last query, equal content", "distance to the key, positions", "logit")]
+    added = None
     if part.embeds:
         added = nn.functional.normalize(part.embed(torch.zeros(1, LENGTH, dims.d_model), tokens)[0], dim=-1)
-        panels += [image(added @ added.T, "cosine of what is added at two positions", "position", "position")]
-    return figure_of(*panels)
+    return (last_HT if added is None or float(last_HT.abs().max()) > 1e-4 else None), added
 
 
 def pattern(config: Config) -> Figure:
@@ -183,5 +218,5 @@ DRAWINGS: Mapping[str, Callable[[Config], Figure]] = {
     "normaliser": normaliser,
     "init": init,
 }
-OVERLAYS: Mapping[str, Callable[[Mapping[str, Config]], Figure]] = {"activation": activations}
+OVERLAYS: Mapping[str, Callable[[Mapping[str, Config]], Figure]] = {"activation": activations, "position": positions}
 """The slots of which several parts can be drawn into one figure."""
