@@ -92,6 +92,12 @@ def test_the_backward_pass_is_measured_where_asked(hand: Hand, monkeypatch: pyte
     assert found["time/backward@8"] == 13 and found["bytes/backward@8"] > found["bytes/all@8"]
 
 
+def test_the_bytes_of_a_backward_pass_hold_the_gradients_of_the_weights() -> None:
+    """Four maps of D × D of few tokens: their gradients, in float32, are most of what a pass holds."""
+    small = measured(*QUICK, "measure.lengths=[4]", "measure.backward=true", "model.d_model=256").metrics
+    assert small["bytes/backward@4"] > 4 * 256 * 256 * 4
+
+
 def test_the_backward_pass_goes_back_to_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each product of the forward pass has two in the backward pass, that of the input among them."""
     config, counts = compose([*TINY, "model/kernel=reference", "model.dropout=0"]), []

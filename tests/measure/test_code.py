@@ -95,6 +95,7 @@ def test_a_kernel_counts_with_the_kernels_that_it_holds() -> None:
 
 
 def test_alibi_has_less_code_than_rope_and_more_than_no_encoding() -> None:
-    found = [measured("measure=code", f"model/position={name}").metrics for name in ("none", "alibi", "rope")]
-    none, alibi, rope = (metrics["code/position"] for metrics in found)
+    found = [measured("measure=code", f"model/position={name}") for name in ("none", "alibi", "rope")]
+    none, alibi, rope = (each.metrics["code/position"] for each in found)
+    assert all(set(each.exact) == set(each.metrics) for each in found), "a count is no sample"
     assert none < alibi < rope

@@ -27,7 +27,9 @@ STEP = ("measure=step", "measure.warm_up=1", "measure.repeats=2")
 def test_the_bytes_of_a_cache_are_those_of_its_keys_and_values(kind: str, groups: int) -> None:
     """Two tensors [rows, groups, n, 8] in float32 for each of two layers; the cost that is counted says the same."""
     overrides = [*DECODE, "measure.lengths=[16,64]", f"model/attention={kind}", "model.num_layers=2"]
-    found = measured(*overrides).metrics
+    finding = measured(*overrides)
+    found = finding.metrics
+    assert set(finding.exact) == {"decode/parameters", "decode/cache_bytes@16", "decode/cache_bytes@64"}
     for length in (16, 64):
         assert found[f"decode/cache_bytes@{length}"] == 2 * 2 * groups * 8 * 4 * 3 * length
     config = compose([*TINY, *overrides])

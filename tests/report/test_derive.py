@@ -104,6 +104,15 @@ def test_the_time_to_a_target_is_censored_at_the_budget_and_never_dropped() -> N
     assert of({"time_to": "val/loss", "value": 1.5}, {}, loss) == 20
 
 
+@pytest.mark.parametrize("kind", ["stuck", "time_to"])
+def test_what_nobody_says_the_better_way_of_is_not_taken_for_a_loss(kind: str) -> None:
+    """A task says it of its own metrics; the share of right generations is a probe's, and more is better."""
+    curve = pd.DataFrame({"metric": "probe/generated_exact_match", "step": [10, 20], "value": [0.1, 0.95]})
+    way, problems = {"derived/x": {kind: "probe/generated_exact_match", "value": 0.9}}, list[str]()
+    assert derive(way, numbers({"probe/generated_exact_match": 0.95}, curve), problems) == {}
+    assert len(problems) == 1 and "whether more of probe/generated_exact_match is better" in problems[0]
+
+
 def test_a_target_may_be_counted_in_tokens_operations_or_seconds() -> None:
     """Reached at step 20 of 100, so after a fifth of everything; never reached, after all of it."""
     curve = pd.DataFrame({"metric": "val/accuracy", "step": [10, 20], "value": [0.2, 0.8]})

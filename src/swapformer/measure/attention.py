@@ -79,6 +79,7 @@ class AttentionCost(Measurement):
             metrics |= self._forward(layer, subject)
             if self.backward:
                 metrics |= subject.clock.sample(layer.backward, self.warm_up, self.repeats)
+                attention.zero_grad()  # a first backward pass makes the gradients of the weights, too
                 metrics[f"bytes/backward@{length}"] = peak_bytes(layer.fresh_backward, subject.device)
                 attention.zero_grad()
         kinds = {"time": "seconds", "bytes": "bytes"}

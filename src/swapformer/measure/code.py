@@ -53,7 +53,8 @@ class CodeSize(Measurement):
             ["part", "statements", "classes and functions"],
             [[name, counts[name], ", ".join(sorted(key.__qualname__ for key in code))] for name, code in found.items()],
         )
-        return Finding({f"code/{name}": float(count) for name, count in counts.items()}, {"definitions": table})
+        metrics = {f"code/{name}": float(count) for name, count in counts.items()}
+        return Finding(metrics, {"definitions": table}, exact=tuple(metrics))
 
 
 def reachable(begin: Iterable[Definition], rooms: Collection[str] = ROOMS) -> Code:

@@ -70,7 +70,8 @@ class DecodeCost(Measurement):
             most = self._most(length)
             metrics |= subject.clock.sample(generation.timed_step, self.warm_up, self.repeats, most)
             metrics[f"decode/tokens_per_second@{length}"] = self.batch / metrics[f"decode/step@{length}"]
-        return Finding(metrics, {"decode": self._curve(metrics)})
+        exact = ("decode/parameters", *(f"decode/cache_bytes@{length}" for length in self.lengths))
+        return Finding(metrics, {"decode": self._curve(metrics)}, exact)
 
     def _curve(self, metrics: Mapping[str, float]) -> Curve:
         names = ("prefill", "step")

@@ -209,7 +209,7 @@ class Stuck(Derivation):
         if metric not in known:
             return None
         limit = self.way["value"] if "value" in self.way else baseline(self.name, metric, "counting", trial)
-        higher = trial.directions.get(metric) == "higher"
+        higher = is_higher_better(self.name, metric, trial)
         return float(not (known[metric] > float(limit) if higher else known[metric] < float(limit)))
 
 
@@ -234,6 +234,13 @@ def baseline(name: str, metric: str, which: str, trial: TrialNumbers) -> float:
     if found is None:
         raise Lacking(f"{name} needs the loss of {which}, which records of trials lack for {metric}; say a `value`")
     return float(found)
+
+
+def is_higher_better(name: str, metric: str, trial: TrialNumbers) -> bool:
+    """Whether more of a metric is better. Raises `Lacking` where nobody says so, as of what probes report."""
+    if metric not in trial.directions and not metric.startswith(("val/", "test/", "train/")):
+        raise Lacking(f"{name} needs to know whether more of {metric} is better, which only a task says of its metrics")
+    return trial.directions.get(metric) == "higher"
 
 
 @dataclass(frozen=True)
@@ -277,7 +284,7 @@ class TimeTo(Derivation):
         of_arm = isinstance(self.target, Mapping)
         target = trial.targets.get(self.name, math.nan) if of_arm else float(self.way["value"])
         curve = trial.history[trial.history["metric"] == metric]
-        higher = trial.directions.get(metric) == "higher"
+        higher = is_higher_better(self.name, metric, trial)
         step = first_step(curve, target, higher, bool(self.way.get("interpolate", False)))
         if unit == "steps":
             return TargetTime(min(step, trial.steps) if math.isfinite(step) else step, trial.steps)

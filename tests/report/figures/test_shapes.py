@@ -11,6 +11,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -344,6 +345,17 @@ def test_a_sheet_of_several_matrices_says_what_each_of_them_is(tmp_path: Path) -
     (figure,) = drawn(tmp_path, {"a": [found]})
     assert figure.title == "Distance, Entropy"
     assert figure.caption.startswith("distance: How far heads look. entropy: How evenly they look. Mean over")
+
+
+def test_a_limit_of_one_matrix_cuts_off_no_other_of_its_sheet(tmp_path: Path) -> None:
+    """Shares end at 1; distances over that of uniform attention do not."""
+    shares = Matrix("Answer", "", ["1"], ["1"], [[0.5]], low=0.0, high=1.0)
+    distances = Matrix("Distance", "", ["1"], ["1", "2"], [[1.5, 2.5]], low=0.0)
+    (both,) = drawn(tmp_path / "both", {"a": [{"heads/answer": shares, "heads/distance": distances}]})
+    (alone,) = drawn(
+        tmp_path / "alone", {"a": [{"heads/answer": shares, "heads/entropy": replace(distances, high=1.0)}]}
+    )
+    assert "≥" in alone.svg and "≥" not in both.svg
 
 
 def test_forty_arms_are_drawn(tmp_path: Path) -> None:

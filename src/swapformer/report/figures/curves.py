@@ -115,7 +115,10 @@ def length_curve(data: FigureData, base: str, lengths: Mapping[int, str]) -> Rep
             logarithmic(axes, "y", 3 if is_separate(panels) else 6)
     caption = f"{band_words(tables.values())}."
     if trained:
-        caption += f" The dashed vertical line marks the longest trained length, {trained}."
+        caption += (
+            f" The dashed vertical line marks the longest trained length, {trained}; the point on it is evaluated as "
+            "trained, over all trained lengths."
+        )
     said = [draw_published(axes, marks, tooltips) for axes in dict.fromkeys(panels.values())]
     caption += said[0]
     name = f"length_{svg.slug(base)}"
