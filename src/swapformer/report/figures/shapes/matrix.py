@@ -54,11 +54,8 @@ def draw_matrices(parts: Mapping[str, Found[Matrix]], data: FigureData) -> Repor
     arms, names = ([*dict.fromkeys(found)] for found in ((p.arm for p in panels), (p.part for p in panels)))
     shown_arms, shown = arms[:_MAX_ARMS], _evenly(names, _MAX_PARTS)
     drawn = [each for each in panels if each.arm in shown_arms and each.part in shown]
-    limits = [each.first for each in parts.values()]  # a limit holds where each matrix has it
-    low, high = (
-        None if None in ends else found(ends)
-        for ends, found in (([each.low for each in limits], min), ([each.high for each in limits], max))
-    )
+    lows, highs = ([getattr(each.first, end) for each in parts.values()] for end in ("low", "high"))
+    low, high = None if None in lows else min(lows), None if None in highs else max(highs)  # where each matrix has it
     scale = cells.Scale([each.mean.value for each in drawn], low, high)
     title, own = _said(parts)
     tooltips = Tooltips("", "point")
