@@ -119,6 +119,17 @@ def test_a_stretch_follows_directions_of_several_speeds_and_no_turn() -> None:
     assert found["circle"]["stretched"] > 0.9 and found["circle"]["free"] < 1e-6
 
 
+def test_directions_that_hold_rounding_only_are_stretched_by_nothing() -> None:
+    """Rows in four of six dimensions, but for one that is held out: a factor there would be 3 over a rounding error."""
+    generator = torch.Generator().manual_seed(3)
+    turn, _ = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64, generator=generator))
+    plane = torch.randn(60, 4, dtype=torch.float64, generator=generator).cumsum(0) @ turn[:4]
+    held, fitted = made(60)._split(1)
+    plane[next(p for p in held.tolist() if p - 1 in fitted.tolist())] += 3 * turn[5]
+    left = residual(plane, made(60)._maps(plane, 1)["stretched"], 1, held, plane[fitted + 1].mean(0))
+    assert left < 1
+
+
 def test_the_ridge_is_that_of_least_error_on_pairs_that_were_left_out() -> None:
     """Oracle: folds in a loop, of rows that share a slow component and of independent ones."""
     generator = torch.Generator().manual_seed(0)

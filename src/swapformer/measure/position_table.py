@@ -124,8 +124,9 @@ class PositionTable(Measurement):
         means = x.mean(0), y.mean(0)
         x, y = x - means[0], y - means[1]
         left, _, right = torch.linalg.svd(x.mT @ y)
-        axes = torch.linalg.svd(x).Vh.mT
-        slow = ((x @ axes) * (y @ axes)).sum(0) / (x @ axes).square().sum(0).clamp(min=1e-300)
+        _, sizes, axes = torch.linalg.svd(x, full_matrices=False)
+        axes = axes[sizes > sizes[0] * max(x.shape) * torch.finfo(x.dtype).eps].mT  # the others hold rounding only
+        slow = ((x @ axes) * (y @ axes)).sum(0) / (x @ axes).square().sum(0)
         width = table.shape[1]
         linear = {
             "free": ridge_map(x, y, best_ridge(x, y, self.ridges)),
