@@ -132,6 +132,11 @@ def test_the_first_step_is_that_of_torchs_adam_on_the_matrices_of_the_layers(mod
     assert stepped(model, 1e-3) == pytest.approx(found, rel=1e-12), "the model was as it was"
 
 
+def test_no_rate_is_refused() -> None:
+    with pytest.raises(ValueError, match="must list at least one number"):
+        FirstStep(rates=[], batch="train")
+
+
 def test_the_size_of_a_gradient_changes_nothing_and_twice_the_rate_moves_twice_as_far(model: Topology) -> None:
     found = stepped(model, 1e-5)
     for p in model.parameters():

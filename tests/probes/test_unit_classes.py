@@ -12,6 +12,7 @@ import torch
 from configs import small, wide
 from swapformer.conformance.subject import VOCABULARY
 from swapformer.interface import Interface
+from swapformer.model.taps import record
 from swapformer.model.topology import Topology
 from swapformer.probes import unit_classes
 from swapformer.probes.hidden_units import (
@@ -19,6 +20,7 @@ from swapformer.probes.hidden_units import (
     area_under_curve,
     carriers,
     character_class,
+    classes_of,
     clusters,
     mutual_information,
 )
@@ -77,6 +79,23 @@ def require_the_digit_unit() -> None:
 
 def test_a_unit_that_is_a_class_is_found_and_no_other() -> None:
     require_the_digit_unit()
+
+
+def test_clusters_of_the_stream_are_of_what_the_last_layers_units_read() -> None:
+    task: Any = Characters()
+    model: Topology = wide(build_model(small(["model.num_layers=2", "model/activation=relu"]), VOCABULARY)).eval()
+    classes = classes_of([*TOKENS, *[""] * (VOCABULARY - len(TOKENS))])
+    values, read = [], []
+    with torch.no_grad():
+        found = UnitClasses(batches=2, area=0.9).measure(model, task).metrics
+        for index in range(2):
+            with record(model, "blocks.1.hook_resid_mid") as seen:
+                model(task.batch(index).inputs)
+            values.append(seen["blocks.1.hook_resid_mid"].flatten(0, 1))
+            read.append(classes[task.batch(index).inputs.flatten()])
+    labels = clusters(torch.cat(values), len(CLASSES), seed=0)
+    assert found["probe/clusters/stream_read"] == pytest.approx(mutual_information(labels, torch.cat(read)), rel=1e-9)
+    assert found["probe/clusters/stream_read"] != found["probe/clusters/embedding_read"]
 
 
 @pytest.mark.parametrize("fault", ["other_classes", "no_fewest", "area_from_below"])

@@ -65,12 +65,17 @@ class FirstStep(Probe):
     Args:
         rates: η.
         batch: on which the loss is taken: `train`, the first batch of the training, or `val`, the first of validation.
+
+    Raises:
+        ValueError: without a rate.
     """
 
     gradients = True
 
     def __init__(self, *, rates: Sequence[Positive], batch: GradientBatch) -> None:
         self.rates, self.gradient_batch = rates, batch
+        if not rates:
+            raise ValueError("`rates` of first_step must list at least one number, but is empty; give [0.001].")
 
     @torch.no_grad()
     def measure(self, model: Topology, task: Task) -> Finding:

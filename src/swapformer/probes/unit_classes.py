@@ -54,6 +54,7 @@ class UnitClasses(Probe):
     classes, their normalised mutual information with the classes:
 
         read, next             of the last layer's hidden activations with the class of the token read and of the next
+        stream_read, stream_next         the same of the stream before that layer's hidden units
         embedding_read, embedding_next   the same of the embeddings
 
     A class that fewer than 20 of the tokens have does not count. The shapes are the best AUC for each class by layer,
@@ -102,7 +103,8 @@ class UnitClasses(Probe):
             best = torch.stack([each.amax(1) for each in areas[key]]).amax(0)
             best = best[~best.isnan()]
             metrics[f"{UNITS}{name}"] = float((best >= self.area).double().mean())
-        metrics |= _cluster_metrics(hidden[-1], values[_EMBEDDINGS], read, following)
+        clustered = {"": hidden[-1], "stream_": streams[-1], "embedding_": values[_EMBEDDINGS]}
+        metrics |= _cluster_metrics(clustered, read, following)
         named = {"best/read": "specialised", "best/next": "specialised_next", "best/shuffled": "specialised_shuffled"}
         shapes: dict[str, Shape] = {name: _matrix(name, areas[key]) for name, key in named.items()}
         shapes["units"] = _table(areas["specialised"], hidden)
@@ -133,10 +135,10 @@ def _areas(values_NF: Tensor, classes_N: Tensor) -> Tensor:
     return areas.masked_fill(few[:, None], torch.nan)
 
 
-def _cluster_metrics(hidden_NF: Tensor, embeddings_ND: Tensor, read: Tensor, following: Tensor) -> dict[str, float]:
+def _cluster_metrics(clustered: Mapping[str, Tensor], read: Tensor, following: Tensor) -> dict[str, float]:
     found = {}
-    for prefix, values in (("", hidden_NF), ("embedding_", embeddings_ND)):
-        labels = clusters(values, len(CLASSES), seed=0)
+    for prefix, values_NF in clustered.items():
+        labels = clusters(values_NF, len(CLASSES), seed=0)
         found[f"{CLUSTERS}{prefix}read"] = mutual_information(labels, read)
         found[f"{CLUSTERS}{prefix}next"] = mutual_information(labels, following)
     return found
