@@ -8,34 +8,39 @@ import torch
 from numpy.typing import NDArray
 
 from swapformer.study.config.compose import compose, task_of
+from swapformer.task.base import IGNORE
 from swapformer.task.source_code import Roles
 
 pytestmark = pytest.mark.evidence
 MOST = 6
 
-
-def contexts(ids: NDArray[np.int64], length: int, size: int) -> NDArray[np.int64]:
-    """The last `length` characters at each place, as one number in base `size`."""
-    padded = np.concatenate([np.zeros(length - 1, dtype=np.int64), ids])
-    return sum(padded[length - 1 - back : len(padded) - back] * size**back for back in range(length))  # type: ignore[return-value]
+Ids = NDArray[np.int64]
 
 
-def test_the_commonest_role_behind_the_last_six_characters_is_right_in_914_of_1000() -> None:
-    """One head has .902 there, four .907, sixteen .906."""
+def contexts(ids: Ids, length: int, size: int) -> Ids:
+    """The `length` characters up to each place of rows [B,T], as a number in base `size`; -1 where a row has fewer."""
+    found = np.full(ids.shape, -1, dtype=np.int64)
+    found[:, length - 1 :] = sum(ids[:, length - 1 - back : ids.shape[1] - back] * size**back for back in range(length))
+    return found
+
+
+def test_the_commonest_role_behind_the_last_six_characters_is_right_as_often_as_a_model_is() -> None:
+    """At the places where the models are judged, in the same blocks: one head has .902, four .907, sixteen .906."""
     task = task_of(compose(["task=roles"]))
     assert isinstance(task, Roles)
-    seen: dict[str, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]] = {}
-    for split in ("train", "val"):
-        ids = np.asarray(task.ids[split], dtype=np.int64)  # type: ignore[index]
-        roles = task.annotations.windows(split, "role", torch.tensor([0]), len(ids))[0].numpy().astype(np.int64)
-        seen[split] = ids, roles, roles < len(task.classes)
-    (ids, roles, asked), (others, answers, judged) = seen["train"], seen["val"]
-    found = np.full(len(others), np.bincount(roles[asked]).argmax())
+    seen = np.asarray(task.ids["train"], dtype=np.int64)[None]
+    roles = task.annotations.windows("train", "role", torch.tensor([0]), seen.shape[1]).numpy().astype(np.int64)
+    asked = roles < len(task.classes)
+    batches = [task.evaluation("val")[0].batch(index) for index in range(64)]
+    ids = np.concatenate([batch.inputs.numpy() for batch in batches]).astype(np.int64)
+    answers = np.concatenate([batch.targets.numpy() for batch in batches])
+    found = np.full(ids.shape, np.bincount(roles[asked]).argmax())
     for length in range(1, MOST + 1):
-        known, index = np.unique(contexts(ids, length, task.vocab_size)[asked], return_inverse=True)
+        counted = asked & (contexts(seen, length, task.vocab_size) >= 0)
+        known, index = np.unique(contexts(seen, length, task.vocab_size)[counted], return_inverse=True)
         times = np.zeros((len(known), len(task.classes)), dtype=np.int32)
-        np.add.at(times, (index, roles[asked]), 1)
-        here = contexts(others, length, task.vocab_size)
+        np.add.at(times, (index, roles[counted]), 1)
+        here = contexts(ids, length, task.vocab_size)
         at = np.minimum(np.searchsorted(known, here), len(known) - 1)
         found = np.where(known[at] == here, times.argmax(1)[at], found)
-    assert (found == answers)[judged].mean() == pytest.approx(0.914, abs=0.0005)
+    assert (found == answers)[answers != IGNORE].mean() == pytest.approx(0.908, abs=0.0005)

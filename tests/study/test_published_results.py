@@ -89,6 +89,12 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     one, four = (seeds("12_initialisation/natural", "val/loss", where=f"`model.num_heads` == {n}") for n in (1, 4))
     spoken = [seeds("13_sparse_patterns/dialogue", "val/loss", step=step).mean() for step in (200, 300, 600)]
     linked = seeds("13_sparse_patterns/code", "probe/linked_loss")
+    steps = [seeds("14_architecture_tradeoffs/lengths", f"time/step@{n}").map(math.log).mean()
+             for n in (256, 512, 2048)]  # fmt: skip
+    slower, faster = (at["linear"] - at["softmax"] for at in steps[:2])
+    crossing = 256 * 2 ** (slower / (slower - faster))
+    first = [seeds("11_norm_placement/first_step", f"probe/first_step/{rate}:init", where=f"`model.num_layers` == {n}")
+             ["post"].mean() for n, rate in ((6, 0.001), (12, 0.001), (24, 0.0003))]  # fmt: skip
     taken = (
         ("04", told(*(math.exp(heads[f"h{n}"].mean()) for n in (1, 2, 4, 8, 16, 32))) + " a character"),
         ("04", f"4 {apart(around['h4'], around['h8'], 3)}, 16 {apart(around['h16'], around['h8'], 3)}"),
@@ -105,6 +111,9 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
                          + told(at["alibi"] / at["rope"], at["alibi_wide"] / at["rope_wide"])
                          for length, at in zip((1024, 2048, 4096), time, strict=True))),
         ("09", f"GELU worse, {apart(dead['gelu'], dead['relu'], 3)}"),
+        ("11", "by {} with 6 layers at .001; {} with 12, {} with 24 at .0003".format(*map(told, first))),
+        ("14", f"from about {round(crossing, -1):.0f} tokens on"),
+        ("14", f"(`lengths` {math.exp(steps[2]['gated_delta'] - steps[2]['softmax']):.1f})"),
         ("12", f"after 150 steps {told(*(at['pre'] for at in depth))} and {told(*(at['deepnorm'] for at in depth))}"),
         ("12", f"(150 steps {told(*(at['post'] for at in depth))})"),
         ("12", f"{apart(one['unscaled'], one['dot'], 3)}, natural {apart(one['natural'], one['dot_xavier'], 3)} nats"),
