@@ -9,7 +9,7 @@ import torch
 
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids
-from swapformer.interface import Interface
+from swapformer.interface import MAIN, Interface
 from swapformer.probes.early_exit import EarlyExits
 from swapformer.results.shapes import Curve
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
@@ -44,7 +44,13 @@ def test_layers_saved_are_those_above_the_exits_of_scored_places() -> None:
     with torch.no_grad():
         model(task.batch.inputs)
     passed: Any = model.layers_passed
-    assert found.metrics == {"probe/layers_saved": second}
+    assert found.metrics["probe/layers_saved"] == found.metrics["probe/early_exit/saved/0.2"] == second
+    for threshold, share, loss in zip(("0", "0.2", "1"), curve.xs, curve.series[""], strict=True):
+        assert found.metrics[f"probe/early_exit/saved/{threshold}"] == share
+        assert found.metrics[f"probe/early_exit/loss/{threshold}"] == loss
+    logits = model.answers(task.batch.inputs)[MAIN].double()
+    nats = logits.logsumexp(-1) - logits.gather(-1, task.batch.inputs.roll(-1, 1)[..., None])[..., 0]
+    assert found.metrics["probe/early_exit/loss/0.2"] == pytest.approx(nats[:, 1::2].mean().item())
     assert second == pytest.approx(1 - passed[:, 1::2].double().mean().item() / 4)
     assert 3 / 4 > second > last >= 0
     assert model.depth.threshold == 0.2

@@ -23,12 +23,14 @@ class EarlyExits(Probe):
     """Share of all layers that tokens skip, averaged over the tokens that have a target.
 
     A layer that is skipped saves its work for that token, but for the keys and values that other tokens read. The
-    metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. The
-    shapes are curves of the loss and of the accuracy of the same targets over that share, threshold by threshold.
+    metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. At each
+    threshold of the list, `probe/early_exit/loss/0.5` is the loss (nats) and `probe/early_exit/saved/0.5` that share;
+    at 0 every token leaves at the first exit, at 1 hardly any does. The shapes are curves of the loss and of the accuracy
+    of the same targets over the share, threshold by threshold.
 
     Args:
         batches: validation batches of each evaluation set.
-        thresholds: of the curve, in [0, 1].
+        thresholds: of the curves, in [0, 1].
 
     Raises:
         ValueError: for a model that nothing leaves early.
@@ -55,6 +57,9 @@ class EarlyExits(Probe):
                 other.depth.threshold = threshold
                 found.append(self._at(other, item))
             shares, losses, accuracies = zip(*found, strict=True) if found else ((), (), ())
+            for threshold, share, loss in zip(self.thresholds, shares, losses, strict=True):
+                metrics[f"probe/early_exit/loss/{threshold:g}{item.name}"] = loss
+                metrics[f"probe/early_exit/saved/{threshold:g}{item.name}"] = share
             shapes[f"loss{item.name}"] = self._curve("loss in nats", item.name, shares, losses)
             shapes[f"accuracy{item.name}"] = self._curve("accuracy", item.name, shares, accuracies)
         return Finding(metrics, shapes)
