@@ -67,6 +67,7 @@ def by_hand(model: Topology) -> dict[str, float]:
             "mean": mean,
             "variance": sum((value - mean) ** 2 for value in values) / len(values),
             "rms": math.sqrt(sum(value * value for value in values) / len(values)),
+            "rank": 1.0,  # the tokens of a row are equal
         }
         for kind, value in moments.items():
             names = [f"{kind}_first"] if layer == 0 else [f"{kind}_by_layer@{layer}"]
@@ -86,6 +87,28 @@ def test_the_stream_has_the_moments_of_a_loop_over_the_tokens_that_are_no_paddin
     assert isinstance(profile, Profile) and profile.layers == ("0", "1", "2")
     names = ("rms_first", "rms_by_layer@1", "rms_by_layer@2")
     assert profile.values[0] == pytest.approx([right[f"probe/stream_{name}"] for name in names])
+
+
+def test_the_rank_is_that_of_each_sequence_s_own_tokens(model: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first layer, where a state is its token's row of the table: singular values from the Gram matrix."""
+    padding = torch.tensor([[False] * 4, [False, False, True, True]])
+    task: Any = PaddedBatches(padding)
+    table = next(p.detach() for p in model.parameters() if p.origin.role == "token_embedding")  # type: ignore[attr-defined]
+    ranks = []
+    for index in range(2):
+        for row, tokens in enumerate(task.batch(index).inputs):
+            states = table[tokens[~padding[row]]].double()
+            sigma = torch.linalg.eigvalsh(states @ states.T).clamp(min=0).sqrt().tolist()
+            shares = [value / sum(sigma) for value in sigma]
+            ranks.append(math.exp(-sum(share * math.log(share) for share in shares if share > 0)))
+
+    def first() -> float:
+        with torch.no_grad():
+            return float(ActivationMoments(batches=2).measure(model, task).metrics["probe/stream_rank_first"])
+
+    assert first() == pytest.approx(sum(ranks) / 4, rel=1e-6) and 1.5 < first() < 3
+    monkeypatch.setattr(activation_moments, "counted_places", lambda name, batch: None)
+    assert first() != pytest.approx(sum(ranks) / 4, rel=1e-3), "padding has no part in it"
 
 
 @pytest.mark.parametrize("fault", ["padding_counts", "last_layer_left_out", "sample_variance", "no_preactivations"])

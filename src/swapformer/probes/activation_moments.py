@@ -1,4 +1,4 @@
-"""Probe of activations: moments of the residual stream by layer, and the size of what activation functions get."""
+"""Probe of activations: moments and rank of the residual stream by layer, and the size of what activations get."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from swapformer.model.taps import missing, names, record
 from swapformer.model.topology import Topology
-from swapformer.probes.analysis import sums_of_powers
+from swapformer.probes.analysis import effective_rank, sums_of_powers
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count
 from swapformer.results.moments import BY_LAYER
@@ -24,16 +24,19 @@ _KINDS = {
     "mean": ("Mean of the stream", "mean", False),
     "variance": ("Variance of the stream", "variance", True),
     "rms": ("Size of the stream", "root mean square", True),
+    "rank": ("Rank of the tokens' states", "effective rank", False),
 }
 """Statistic → title and axis of its figure, and whether that is logarithmic."""
 
 
 class ActivationMoments(Probe):
-    """Mean, variance and root mean square of the residual stream before the first layer and after each.
+    """Mean, variance, root mean square and rank of the residual stream before the first layer and after each.
 
     m = E[x], v = E[x²] − m², r = E[x²]^½ over the entries x of all tokens but padding, on validation batches at the
-    training length. The metrics are `probe/stream_mean_last`, `probe/stream_variance_last` and `probe/stream_rms_last`
-    after the last layer, the same with `first` before the first one, and over the layers L = 1, 2 … of one model
+    training length. k is the effective rank of a sequence's states, a T × D matrix (`effective_rank`), the mean over
+    sequences: 1 where all tokens have the same direction, so that no answer can depend on the token (rank collapse:
+    Dong et al. 2021, arXiv:2103.03404). The metrics are `probe/stream_mean_last`, `probe/stream_variance_last`, `probe/stream_rms_last` and
+    `probe/stream_rank_last` after the last layer, the same with `first` before the first one, and over the layers L = 1, 2 … of one model
     `probe/stream_rms_by_layer@L` and so on. In a model of several stacks they are named after the stack, such as
     `probe/encoder_stream_rms_last`. Streams of several tensors count as what a branch would read.
 
@@ -58,12 +61,17 @@ class ActivationMoments(Probe):
             raise ValueError(problem)
         source = next(item for item in task.evaluation("val") if item.name == "")
         sums: dict[str, Tensor] = {}
+        ranks: dict[str, list[float]] = {}
         hidden = [name for name, axes in names(model).items() if name.endswith(_PREACTIVATION) and axes == "B T F"]
         for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
             with record(model, *_PLACES, *hidden) as seen:
                 model(*model_inputs(batch))
             for name, stream_BTD in seen.items():
-                sums[name] = sums.get(name, torch.zeros(())) + sums_of_powers(stream_BTD, counted_places(name, batch))
+                places = counted_places(name, batch)
+                sums[name] = sums.get(name, torch.zeros(())) + sums_of_powers(stream_BTD, places)
+                if not name.endswith(_PREACTIVATION):
+                    states = stream_BTD if places is None else stream_BTD * places[..., None]
+                    ranks.setdefault(name, []).extend(effective_rank(torch.linalg.svdvals(states.double())).tolist())
         stacks: dict[str, dict[int, dict[str, float]]] = {}
         preactivations: dict[str, dict[int, float]] = {}
         for name, found in sums.items():
@@ -71,7 +79,8 @@ class ActivationMoments(Probe):
             if place == _PREACTIVATION:
                 preactivations.setdefault(stack, {})[int(number) + 1] = _statistics(found)["rms"]
             else:
-                stacks.setdefault(stack, {})[int(number) + place.endswith("post")] = _statistics(found)
+                statistics = _statistics(found) | {"rank": sum(ranks[name]) / len(ranks[name])}
+                stacks.setdefault(stack, {})[int(number) + place.endswith("post")] = statistics
         metrics: dict[str, float] = {}
         shapes: dict[str, Shape] = {}
         for stack, by_layer in stacks.items():
@@ -106,6 +115,6 @@ def _profile(kind: str, stack: str, values: Mapping[int, float], stacks: int) ->
     title, axis, log = _KINDS[kind]
     return Profile(
         title if stacks == 1 else f"{title} of the {stack}",
-        f"{axis.capitalize()} over all entries of the residual stream: 0 before the first layer, n after layer n.",
+        f"{axis.capitalize()} of the residual stream: 0 before the first layer, n after layer n.",
         axis, "", list(map(str, values)), ["end"], [list(values.values())], log=log,
     )  # fmt: skip
