@@ -70,6 +70,37 @@ class Ahead(GPT):
         return out
 
 
+class AheadByAZeroBranch(GPT):
+    """Its branch in both directions starts at zero, as ReZero's do."""
+
+    def __init__(self, vocab_size: int, max_len: int) -> None:
+        super().__init__(vocab_size, max_len)
+        self.scale = nn.Parameter(torch.zeros(()))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        out: Tensor = self.head(self.states(ids) + self.scale * self.symbols(ids).mean(1, keepdim=True))
+        return out
+
+
+class AheadOfAZeroHead(Ahead):
+    def __init__(self, vocab_size: int, max_len: int) -> None:
+        super().__init__(vocab_size, max_len)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+
+class AheadInPatches(GPT):
+    """Each place is told of its whole patch of four."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows, length = ids.shape
+        whole = -(-length // 4) * 4
+        symbols = nn.functional.pad(self.symbols(ids), (0, 0, 0, whole - length))
+        patches = symbols.unflatten(1, (whole // 4, 4)).mean(2, keepdim=True).expand(rows, whole // 4, 4, -1)
+        out: Tensor = self.head(self.states(ids) + patches.flatten(1, 2)[:, :length])
+        return out
+
+
 class Waiting(GPT):
     """Reads a value from the device, and sums up by an operation that has no deterministic kernel there."""
 

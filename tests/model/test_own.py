@@ -166,7 +166,7 @@ def test_a_model_of_hugging_face_is_known_by_what_its_file_says(tmp_path: Any) -
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("OnePlace", r"must give logits \[B, T, V\] = \[2, 32, 29\].* but OnePlace gave \[2, 1, 29\]"),
+        ("OnePlace", r"must give logits \[B, T, V\] = \[32, 32, 29\].* but OnePlace gave \[32, 1, 29\]"),
         ("Ahead", "in Ahead later tokens change earlier logits"),
         ("Restless", "Restless changes its own"),
         ("Asking", "token ids .* and nothing else, but Asking raised TypeError"),
@@ -201,6 +201,19 @@ def test_what_cannot_work_is_refused_in_one_line(name: str, said: str) -> None:
 def test_what_it_does_not_read_is_refused(override: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check(compose([*own()[override.startswith("task=") :], *override.split()]))
+
+
+@pytest.mark.parametrize("name", ["AheadByAZeroBranch", "AheadOfAZeroHead", "AheadInPatches"])
+def test_a_leak_that_does_not_show_at_the_start_or_at_every_place_is_found(name: str) -> None:
+    with pytest.raises(UsageError, match="later tokens change earlier logits"):
+        check(compose(own(name)))
+
+
+def test_the_search_for_a_leak_leaves_the_weights_as_they_are() -> None:
+    model = built()
+    before = copy.deepcopy(model.module.state_dict())
+    assert model.complaint(16, looks_ahead=False) is None
+    assert all(torch.equal(held, before[key]) for key, held in model.module.state_dict().items())
 
 
 def test_a_leak_may_be_studied() -> None:

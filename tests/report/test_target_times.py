@@ -136,3 +136,22 @@ def test_a_wrong_target_is_told_in_one_line(value: object, message: str) -> None
         parse_derive({"derived/t": {"time_to": "val/loss", "value": value}}, ["val/loss"], ["base", "other"])
     with pytest.raises(UsageError, match="`interpolate` of derived/t must be true or false"):
         parse_derive({"derived/t": {"time_to": "val/loss", "value": 1, "interpolate": 1}}, ["val/loss"])
+
+
+def test_a_seed_without_a_target_is_not_known_to_have_missed_it(tmp_path: Path) -> None:
+    """Arm a lost seven of twelve trials; b passes what a comes to with each of the other five seeds."""
+    claim = {"text": "b comes there", "reaches": {"arm": "b", "metric": "derived/t", "value": 1e9, "below": 0.9}}
+    store = Store(tmp_path, {"a": ["x=a"], "b": ["x=b"]}, "a", ["val/loss", "derived/t"], range(12), [claim])
+    store.manifest["derive"] = {"derived/t": {"time_to": "val/loss", "value": {"arm": "a"}}}
+    for seed in store.seeds:
+        if seed < 7:
+            store.write_trial("a", seed, {}, status="diverged")
+        else:
+            store.write_trial("a", seed, {"val/loss": 2.5}, history=history(2.5))
+        store.write_trial("b", seed, {"val/loss": 2.0}, history=history(2.0))
+    store.write_manifest()
+    records = build(store.study, store.runs).records
+    (verdict,) = judge_all(claims_of(records.manifest), records)[""]
+    assert verdict.outcome == "undecided" and verdict.contrasts[0].estimate.n == 5
+    assert verdict.contrasts[0].estimate.value == 1
+    assert any("no finite derived/t with 7 of 12 seeds: left out" in note for note in verdict.notes)

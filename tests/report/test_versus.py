@@ -205,6 +205,40 @@ def test_a_few_trials_from_elsewhere_are_left_out_and_counted(tmp_path: Path) ->
     assert abs(difference.value - 0.1) < 0.05, "the value of 9 is not in it"
 
 
+def test_claims_of_one_text_are_paired_one_by_one(tmp_path: Path) -> None:
+    stores = study(tmp_path, "one", 0.0, {"b": 0.1}), study(tmp_path, "two", 0.0, {"b": -0.1})
+    for store in stores:
+        store.manifest["claims"] = [
+            dict(CLAIM),
+            {**CLAIM, "worse": {"arm": "a", "than": "b", "metric": "val/loss", "margin": 0.01}},
+        ]
+        store.write_manifest()
+    found = judged(*stores).claims
+    assert [(each.a, each.b) for each in found] == [("supported", "refuted"), ("refuted", "supported")]
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        ({"time_to": "val/loss", "value": 2.5}, {"time_to": "val/loss", "value": 2.5}, True),
+        ({"time_to": "val/loss", "value": 2.5}, {"time_to": "val/loss", "value": 2.2}, False),
+        ({"time_to": "val/loss", "value": 2.5, "unit": "seconds"},) * 2 + (False,),
+    ],
+)
+def test_a_number_that_is_derived_or_cut_off_otherwise_has_no_difference(
+    tmp_path: Path, one: dict[str, Any], two: dict[str, Any], same: bool
+) -> None:
+    stores = study(tmp_path, "one", 0.0, {"b": 0.1}), study(tmp_path, "two", 0.05, {"b": -0.1})
+    for store, way in zip(stores, (one, two), strict=True):
+        store.manifest["metrics"] = ["val/loss", "derived/steps", "derived/log"]
+        store.manifest["derive"] = {"derived/steps": way, "derived/log": {"log": "derived/steps"}}
+        store.write_manifest()
+    found = judged(*stores)
+    assert found.metrics == (("val/loss", "derived/steps", "derived/log") if same else ("val/loss",))
+    said = [line for line in found.warnings if "Not the same number in both: derived/steps, derived/log" in line]
+    assert len(said) == (not same)
+
+
 def test_the_same_trials_in_both_are_called_so(tmp_path: Path) -> None:
     one = study(tmp_path, "one", 0.0, {})
     other = Store(tmp_path, one.arms, "a", ["val/loss"], range(6), name="copy", manifest=one.manifest)

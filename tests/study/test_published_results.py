@@ -92,8 +92,13 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
              for n in (256, 512, 2048)]  # fmt: skip
     slower, faster = (at["linear"] - at["softmax"] for at in steps[:2])
     crossing = 256 * 2 ** (slower / (slower - faster))
-    first = [seeds("11_norm_placement/first_step", f"probe/first_step/{rate}:init", where=f"`model.num_layers` == {n}")
-             ["post"].mean() for n, rate in ((6, 0.001), (12, 0.001), (24, 0.0003))]  # fmt: skip
+    first = [seeds("11_norm_placement/first_step", "probe/first_step/0.001:init", where=f"`model.num_layers` == {n}")
+             ["post"].mean() for n in (6, 12)]  # fmt: skip
+    trained = {n: f"`model.num_layers` == {n}" for n in (6, 12, 24)}
+    rank = [seeds("11_norm_placement/trained", "probe/stream_rank_last:init", where=where)["post"].mean()
+            for where in trained.values()]  # fmt: skip
+    fall = [math.exp(seeds("11_norm_placement/trained", "derived/log_after", where=trained[n])["post"].mean())
+            for n in (24, 12, 6)]  # fmt: skip
     taken = (
         ("04", told(*(math.exp(heads[f"h{n}"].mean()) for n in (1, 2, 4, 8, 16, 32))) + " a character"),
         ("04", f"4 {apart(around['h4'], around['h8'], 3)}, 16 {apart(around['h16'], around['h8'], 3)}"),
@@ -109,7 +114,9 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
                          + told(at["alibi"] / at["rope"], at["alibi_wide"] / at["rope_wide"])
                          for length, at in zip((1024, 2048, 4096), time, strict=True))),
         ("09", f"GELU worse, {apart(dead['gelu'], dead['relu'], 3)}"),
-        ("11", "by {} with 6 layers at .001; {} with 12, {} with 24 at .0003".format(*map(told, first))),
+        ("11", "at .001, {} with 6 layers, {} with 12".format(*map(told, first))),
+        ("11", f"effective rank {told(*rank, digits=1)} over 6, 12, 24 layers"),
+        ("11", f"{told(fall[0], digits=4)} (24 layers), {told(*fall[1:2])} (12), {told(fall[2])} (6)"),
         ("14", f"from about {round(crossing, -1):.0f} tokens on"),
         ("14", f"(`lengths` {math.exp(steps[2]['gated_delta'] - steps[2]['softmax']):.2f})"),
         ("12", f"(two batches) {told(*(at['pre'] for at in depth))}; {told(*(at['deepnorm'] for at in depth))}"),

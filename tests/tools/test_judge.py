@@ -296,7 +296,19 @@ def test_wrong_command_lines_are_refused_in_one_line(tmp_path: Path, arguments: 
         judge([each.replace("{r}", str(path)).replace("{d}", str(empty)) for each in arguments])
 
 
-@pytest.mark.parametrize("name", ["neg_mean_squared_error", "val/neg_log_loss", "minus accuracy", "brier_score"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "neg_mean_squared_error",
+        "val/neg_log_loss",
+        "minus accuracy",
+        "brier_score",
+        "1-accuracy",
+        "val/1 - f1",
+        "-loss",
+        "false_match",
+    ],
+)
 def test_the_direction_of_a_negated_metric_must_be_said(name: str) -> None:
     table = WIDE.rename(columns={"loss": name})
     with pytest.raises(UsageError, match=r"the better direction of .* must be said"):

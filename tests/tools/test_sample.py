@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from swapformer.cli import main
+from swapformer.model.generate import Prompt
+from swapformer.tools import sample as sample_command
+from swapformer.training.data import draw_positions
 
 TINY = ["model.num_layers=1", "model.d_model=16", "model.num_heads=2", "eval.final_batches=1", "budget.steps=2"]
 TINY += ["schedule.warmup_steps=0"]
@@ -37,6 +40,26 @@ def test_goes_on_from_the_prompt_and_repeats_itself_for_a_seed(runs: Path, capsy
         written.append(capsys.readouterr().out)
     assert all(text.startswith("1 2 3 | ") for text in written)
     assert written[0] == written[1] != written[2]
+
+
+def test_a_source_has_drawn_positions_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in training and in evaluation, where it never stood at 0, 1, 2 …"""
+    seen: list[Prompt] = []
+    drawn = ["model/topology=encoder_decoder", "model/position=randomized", "model.position.drawn_from=200"]
+    sort = ["+preset=sorting", "task.batch_size=4", *TINY, "eval.every=2"]
+    assert main(["train", *sort, *drawn, f"runs_dir={tmp_path}"]) == 0
+    real = sample_command.generate
+    monkeypatch.setattr(
+        sample_command,
+        "generate",
+        lambda model, prompt, *rest, **more: seen.append(prompt) or real(model, prompt, *rest, **more),
+    )
+    assert sample(tmp_path, "--prompt", "1 2 3", "--tokens", "4") == 0
+    (prompt,) = seen
+    assert prompt.source_tokens is not None and prompt.positions is not None
+    places = prompt.source_tokens.position[0].tolist()
+    length = prompt.source.shape[1]  # type: ignore[union-attr]
+    assert places == draw_positions(length, 200, "source", "sample", 0).tolist() != list(range(length))
 
 
 def test_beams_and_greedy_choice_write_whole_symbols(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,10 +35,11 @@ class ActivationMoments(Probe):
     m = E[x], v = E[x²] − m², r = E[x²]^½ over the entries x of all tokens but padding, on validation batches at the
     training length. k is the effective rank of a sequence's states, a T × D matrix (`effective_rank`), the mean over
     sequences: 1 where all tokens have the same direction, so that no answer can depend on the token (rank collapse:
-    Dong et al. 2021, arXiv:2103.03404). The metrics are `probe/stream_mean_last`, `probe/stream_variance_last`, `probe/stream_rms_last` and
-    `probe/stream_rank_last` after the last layer, the same with `first` before the first one, and over the layers L = 1, 2 … of one model
-    `probe/stream_rms_by_layer@L` and so on. In a model of several stacks they are named after the stack, such as
-    `probe/encoder_stream_rms_last`. Streams of several tensors count as what a branch would read.
+    Dong et al. 2021, arXiv:2103.03404). The metrics are `probe/stream_mean_last`, `probe/stream_variance_last`,
+    `probe/stream_rms_last` and `probe/stream_rank_last` after the last layer, the same with `first` before the first
+    one, and over the layers L = 1, 2 … of one model `probe/stream_rms_by_layer@L` and so on. In a model of several
+    stacks they are named after the stack, such as `probe/encoder_stream_rms_last`. Streams of several tensors count as
+    what a branch would read.
 
     `probe/preactivation_rms_first`, `_last` and `_by_layer@L` are the same root mean square of what the activation
     function of a feed-forward layer gets: well below 1, GELU and SiLU are nearly x/2. Layers of experts have none.

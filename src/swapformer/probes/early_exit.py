@@ -24,9 +24,9 @@ class EarlyExits(Probe):
 
     A layer that is skipped saves its work for that token, but for the keys and values that other tokens read. The
     metric is `probe/layers_saved`, at the threshold of model.depth, with `@L` for the other evaluation sets. At each
-    threshold of the list, `probe/early_exit/loss/0.5` is the loss (nats) and `probe/early_exit/saved/0.5` that share;
-    at 0 every token leaves at the first exit, at 1 hardly any does. The shapes are curves of the loss and of the accuracy
-    of the same targets over the share, threshold by threshold.
+    threshold of the list, `probe/early_exit/loss/0.5` is the loss (nats) and `probe/early_exit/saved/0.5` that share:
+    at 0 every token leaves at the first exit, at 1 hardly any does. The shapes are curves of the loss and of the
+    accuracy of the same targets over the share, threshold by threshold.
 
     Args:
         batches: validation batches of each evaluation set.

@@ -34,8 +34,8 @@ _KNOWN = {
     **dict.fromkeys(("accuracy", "acc", "match", "f1", "bleu", "auc", "reward"), "higher"),
 }
 """The direction of a metric, by the last word of its name."""
-_TURNED = {"neg", "negative", "minus", "inverse", "inv"}
-"""Words that turn a direction round; such a metric's must be said."""
+_TURNED = {"neg", "negative", "minus", "inverse", "inv", "non", "not", "false", "mis", ""}
+"""Words, and the emptiness before a sign, that may turn a direction round; such a metric's must be said."""
 _UNKNOWN = ("", *[math.nan] * 5, "", "", "", False, "", "")
 """What is not known of a run: from `reason` on, the columns of a cell."""
 _WORTH = 0.7
@@ -201,7 +201,8 @@ def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
         if len(said) > 1:
             raise UsageError(f"one direction of {metric} must be better, but its rows say {' and '.join(sorted(said))}")
         words = re.split(r"[/_. -]", metric.split("@")[0].lower())
-        found[metric] = next(iter(said), "" if _TURNED & set(words) else _KNOWN.get(words[-1], ""))
+        turned = not _TURNED.isdisjoint(words) or re.search(r"(^|[/ ])1 ?-", metric)
+        found[metric] = next(iter(said), "" if turned else _KNOWN.get(words[-1], ""))
         if found[metric] not in DIRECTIONS:
             given = f", not {quote(found[metric])}" if found[metric] else ""
             raise UsageError(

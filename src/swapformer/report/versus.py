@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from swapformer.report import number_format
+from swapformer.report.derive import Derivation, derivations, ways_of
 from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.records import CellKey, Records, read
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
@@ -151,7 +152,8 @@ def judge_study(label: str, study_dir: Path, runs_dir: Path) -> JudgedStudy:
 
 def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
     """The whole comparison of two studies."""
-    metrics = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
+    shared = tuple(metric for metric in a.manifest.metrics if metric in b.manifest.metrics)
+    metrics = tuple(metric for metric in shared if not _is_other_number(metric, a, b))
     config = differences(*map(_baselines, (a, b)))
     apart = {at: _set_otherwise(a, b, *at) for at in a.rows if at in b.rows}
     apart = {at: {key: pair for key, pair in of.items() if config.get(key) != pair} for at, of in apart.items()}
@@ -168,8 +170,31 @@ def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
     only_a, only_b = (
         tuple(arm_name(*at) for at in one.rows if at not in other.rows) for one, other in ((a, b), (b, a))
     )
-    warnings = [*_warnings(together, a, b, measured), *(_otherwise(*at, of) for at, of in apart.items() if of)]
+    others = ", ".join(metric for metric in shared if metric not in metrics)
+    warnings = [
+        f"Not the same number in both: {others}. What is derived otherwise, or cut off at the end of each study's own "
+        "trials, has no difference."
+    ] if others else []  # fmt: skip
+    warnings += [*_warnings(together, a, b, measured), *(_otherwise(*at, of) for at, of in apart.items() if of)]
     return Versus(a, b, metrics, _claim_pairs(a, b), tuple(pairs), only_a, only_b, config, tuple(warnings))
+
+
+def _is_other_number(metric: str, a: JudgedStudy, b: JudgedStudy) -> bool:
+    """Whether a derived metric is not the same number of equal trials in both studies.
+
+    A time to a target in seconds or operations is cut off at the least that a trial of its own study took.
+    """
+
+    def ways(name: str, known: Mapping[str, Derivation]) -> list[Any]:
+        """How it is derived, and in the same manner all that it is derived from."""
+        return (
+            [dict(known[name].way), *(way for each in known[name].inputs for way in ways(each, known))]
+            if name in known
+            else []
+        )
+
+    one, other = (ways(metric, {each.name: each for each in derivations(ways_of(study.manifest))}) for study in (a, b))
+    return one != other or any(way.get("unit") in ("operations", "seconds") for way in one)
 
 
 def _compared(config: Mapping[str, Any], trials: Collection[Mapping[str, Any]]) -> dict[str, Any]:
@@ -219,11 +244,19 @@ def _otherwise(arm: str, condition: str, settings: Settings) -> str:
     return f"{arm_name(arm, condition)} was set otherwise: {'; '.join(named[:MAX_NAMED])}{more}."
 
 
+def _by_text(study: JudgedStudy) -> dict[tuple[str, int], GridVerdict]:
+    """The verdicts by the text of their claim, and which of equal texts it is."""
+    found: dict[tuple[str, int], GridVerdict] = {}
+    for each in study.claims:
+        found[each.claim.text, sum(text == each.claim.text for text, _ in found)] = each
+    return found
+
+
 def _claim_pairs(a: JudgedStudy, b: JudgedStudy) -> tuple[ClaimPair, ...]:
-    first, second = ({each.claim.text: each for each in one.claims} for one in (a, b))
+    first, second = map(_by_text, (a, b))
     found = []
-    for text in dict.fromkeys([*first, *second]):
-        one, other = first.get(text), second.get(text)
+    for text, number in dict.fromkeys([*first, *second]):
+        one, other = first.get((text, number)), second.get((text, number))
         reworded = one is not None and other is not None and one.claim != other.claim
         a_outcome, b_outcome = (None if each is None else each.outcome for each in (one, other))
         found.append(ClaimPair(text, a_outcome, b_outcome, reworded))

@@ -12,6 +12,7 @@ import torch
 from swapformer.console import at_least, within
 from swapformer.errors import UsageError
 from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.random import stream
 from swapformer.results.config import built_from, require_config
@@ -122,7 +123,11 @@ def _prompt(task: Task, model: Topology, options: argparse.Namespace) -> Prompt:
         source, ids = ids, torch.tensor([[task.start_token]])
     drawn_from, length = drawn_position_range(model), ids.shape[1] + options.tokens
     positions = None if drawn_from is None else draw_positions(length, drawn_from, "sample", options.seed)
-    return Prompt(ids, source=source, positions=positions)
+    source_tokens = None
+    if source is not None and drawn_from is not None:
+        places = draw_positions(source.shape[1], drawn_from, "source", "sample", options.seed)
+        source_tokens = Tokens.of(source.shape[1], position=places[None])
+    return Prompt(ids, source=source, source_tokens=source_tokens, positions=positions)
 
 
 def _show(task: Task, symbols: Iterator[int], before: list[int]) -> None:

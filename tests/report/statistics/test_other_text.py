@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from report.statistics.test_verdicts import evidence
 from report.store import Store
 from swapformer.report.build import build, rebuild
 from swapformer.report.results_csv import read_results
-from swapformer.report.statistics.other_text import item_error, widened
+from swapformer.report.statistics.estimates import IdenticalEstimate, MeanEstimate, UnknownEstimate
+from swapformer.report.statistics.other_text import item_error, scores_other_tokens, widened
+from swapformer.report.statistics.power import seeds_for
 from swapformer.results.items import COLUMNS, FEWEST, TOKENS, grouped, mean_items, npz, read_items, write_items
 from swapformer.results.ledger import Ledger
 from swapformer.task import measures
@@ -110,17 +113,35 @@ def test_a_difference_of_other_tokens_is_judged_by_the_wider_interval_only() -> 
 
 
 def test_blocks_of_two_lengths_over_one_text_score_the_same_tokens() -> None:
-    """The context differs by the same in each item, which no spread between items can hide; samples have no bytes."""
+    """The context differs by the same in each item, which no spread between items can hide."""
     draw = np.random.default_rng(4)
     hard = draw.normal(2.0, 1.0, 40)
     values = evidence({"a": [2.0, 2.01, 1.99]})
     values = replace(values, values={("a", "val/loss@64"): np.array([1.9, 1.912, 1.888]), **values.values})
     claim = {"weights": {"a": {"val/loss@64": 1, "val/loss": -1}}, "below": 0.0}
-    for sizes, outcome in ((draw.integers(900, 1000, 40), "supported"), (np.zeros(40), "undecided")):
-        short, long = rows(hard), rows(hard - 0.1)
-        short[:, COLUMNS.index("bytes")] = long[:, COLUMNS.index("bytes")] = sizes
-        seen = replace(values, items={"a": {"val": short, "val@64": long}})
-        assert one(seen, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == outcome
+    short, long = rows(hard), rows(hard - 0.1)
+    short[:, COLUMNS.index("bytes")] = long[:, COLUMNS.index("bytes")] = draw.integers(900, 1000, 40)
+    seen = replace(values, items={"a": {"val": short, "val@64": long}})
+    assert one(seen, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == "supported"
+    samples = replace(seen, generated=True)  # as many tokens in each, as samples of one task have
+    assert one(samples, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == "undecided"
+    named = replace(seen, evaluated={"a": {"val": frozenset({"blocks"}), "val@64": frozenset({"longer blocks"})}})
+    assert one(named, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == "supported"
+
+
+def test_two_splits_and_other_data_under_one_name_are_other_tokens() -> None:
+    draw = np.random.default_rng(4)
+    hard = draw.normal(2.0, 1.0, 40)
+    seen: Any = kept({"a": [2.0, 2.1], "b": [1.9, 2.0]}, {"a": rows(hard), "b": rows(hard - 0.1)})
+    splits = replace(seen, items={"a": {"val": rows(hard), "test": rows(hard - 0.1)}})
+    assert scores_other_tokens([(1.0, "a", "test/loss"), (-1.0, "a", "val/loss")], splits)
+    terms = [(1.0, "b", "val/loss"), (-1.0, "a", "val/loss")]
+    for there, apart in (("x", False), ("y", True)):
+        data = {"a": {"val": frozenset({"x"})}, "b": {"val": frozenset({there})}}
+        assert scores_other_tokens(terms, replace(seen, evaluated=data)) == apart
+    alone = [item_error([(1.0, arm, "val/loss")], seen) for arm in ("a", "b")]
+    both = item_error(terms, replace(seen, evaluated=data))
+    assert both is not None and both[0] == pytest.approx(math.hypot(*(each[0] for each in alone if each is not None)))
 
 
 def test_items_of_one_text_may_be_larger_in_one_set_than_in_the_other() -> None:
@@ -145,12 +166,40 @@ def test_items_of_one_text_may_be_larger_in_one_set_than_in_the_other() -> None:
     assert one(seen, metrics=("val/loss", "val/loss@64"), contrast=claim).outcome == "undecided", "the planted fault"
 
 
-def test_an_estimate_that_is_no_mean_stays_as_it_is() -> None:
-    from swapformer.report.statistics.estimates import IdenticalEstimate, MeanEstimate, UnknownEstimate
+def test_more_seeds_do_not_make_the_error_over_items_smaller() -> None:
+    """The seeds that would decide, against a simulation; none where the items alone leave it open."""
+    few = widened(MeanEstimate(0.045, 5, 0.02), 0.01, 200)
+    needed = seeds_for(few, (0.0, math.inf), 0.04)
+    assert needed is not None and needed.low is not None and needed.high is not None
+    draw, n = np.random.default_rng(6), needed.high
+    decided = 0
+    for _ in range(400):
+        seeds = draw.normal(0.045 + draw.normal(0, 0.01), 0.02 * math.sqrt(5), n)
+        again = widened(MeanEstimate(float(seeds.mean()), n, float(seeds.std(ddof=1)) / math.sqrt(n)), 0.01, 200)
+        decided += again.lower(0.04) > 0
+    assert 0.72 < decided / 400 < 1
+    assert seeds_for(widened(MeanEstimate(0.03, 5, 0.001), 0.02, 200), (0.0, math.inf), 0.04) is None
 
+
+def test_a_difference_of_other_tokens_that_is_decided_holds_for_other_text() -> None:
+    """Its interval has the error over items in it, and is not widened by that again."""
+    draw = np.random.default_rng(4)
+    values = evidence({"a": [2.0, 2.001, 1.999]})
+    values = replace(values, values={("a", "test/loss"): np.array([1.9541, 1.9548, 1.9531]), **values.values})
+    item = draw.normal(0.0, 1.0, 200)
+    item = (item - item.mean()) / item.std(ddof=1) * 0.2
+    seen = replace(values, items={"a": {"val": rows(2 + item), "test": rows(1.954 - item)}})
+    claim = {"weights": {"a": {"test/loss": 1, "val/loss": -1}}, "below": 0.0}
+    verdict = one(seen, metrics=("val/loss", "test/loss"), contrast=claim)
+    assert verdict.outcome == "supported" and verdict.elsewhere == "on other text too"
+
+
+def test_an_estimate_that_is_no_mean_stays_as_it_is() -> None:
     assert widened(UnknownEstimate(), 0.1, 40) == UnknownEstimate()
     wide = widened(MeanEstimate(0.3, 5, 0.03), 0.04, 41)
-    assert isinstance(wide, MeanEstimate) and wide.standard_error == pytest.approx(0.05)
+    assert isinstance(wide, MeanEstimate) and wide.standard_error == pytest.approx(0.05) and wide.paired
+    assert not widened(MeanEstimate(0.3, 5, 0.03, 6.5), 0.04, 41).paired
+    assert widened(wide, 0.04, 41) == wide, "an error over items is added once"
     assert wide.freedom == pytest.approx(0.05**4 / (0.03**4 / 4 + 0.04**4 / 40))
     silent = widened(IdenticalEstimate(0.3, 5), 0.04, 41)
     assert silent.lower(0.04) == -math.inf and silent.p_above(0.0) == 1.0, "equal seeds say nothing of the mean"

@@ -69,6 +69,17 @@ def test_bytes_are_counted_only_where_tokens_are_bytes(tmp_path: Path) -> None:
     assert not TokenizerJson(path=str(written(tmp_path / "other", **metaspace))).lossless
 
 
+@pytest.mark.parametrize("strips", ["lstrip", "rstrip", None])
+def test_an_added_token_that_takes_spaces_along_loses_bytes(tmp_path: Path, strips: str | None) -> None:
+    file = written(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(file))
+    library.add_tokens([tokenizers.AddedToken("<x>", **({strips: True} if strips else {}), normalized=False)])
+    library.save(str(file))
+    tokeniser = known(TokenizerJson(path=str(file)))
+    whole = tokeniser.read(tokeniser.write(["a  <x>  b"])[0]) == "a  <x>  b"
+    assert tokeniser.lossless == whole == (strips is None)
+
+
 def test_what_lacks_a_byte_loses_text_and_is_not_lossless(tmp_path: Path) -> None:
     """By its own file and by an import, which makes it a BPE of ours."""
     for change, whole in (({}, True), ({"lacks": "Ä"}, False), ({"normalizer": {"type": "Lowercase"}}, False)):

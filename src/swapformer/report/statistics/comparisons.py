@@ -217,11 +217,15 @@ class DivergesClaim(Claim):
         """The seeds of an arm that are counted."""
         return evidence.diverged[arm]
 
+    def known(self, arm: str, evidence: Evidence) -> BoolArray:
+        """The seeds of an arm of which it is known whether they count."""
+        return evidence.ended(arm)
+
     def estimates(self, evidence: Evidence) -> Sequence[ClaimEstimate]:
         region = self.region(None, 0.0)
         if not self.than:
-            n = int(evidence.ended(self.arm).sum())
-            count = int(self.counted(self.arm, evidence).sum())
+            known = self.known(self.arm, evidence)
+            n, count = int(known.sum()), int((self.counted(self.arm, evidence) & known).sum())
             share: Estimate = ShareEstimate(count, n) if n else UnknownEstimate()
             return [ClaimEstimate("", share, region, share.limits)]
         found = [(other, self._difference(other, evidence)) for other in self.than]
@@ -229,7 +233,7 @@ class DivergesClaim(Claim):
 
     def _difference(self, other: str, evidence: Evidence) -> Estimate:
         """The difference in how often seeds of its arm count and another's, over the seeds that ended in both."""
-        both = evidence.ended(self.arm) & evidence.ended(other) & evidence.same_class(self.arm, other)
+        both = self.known(self.arm, evidence) & self.known(other, evidence) & evidence.same_class(self.arm, other)
         if evidence.same_model(self.arm, other, self.metric):
             return SameModelEstimate(n=int(both.sum()))
         return rates_estimate(self.counted(self.arm, evidence)[both], self.counted(other, evidence)[both])
@@ -281,6 +285,11 @@ class ReachesClaim(DivergesClaim):
     @property
     def needs_direction(self) -> bool:
         return True
+
+    def known(self, arm: str, evidence: Evidence) -> BoolArray:
+        """A trial that finished without a time has no target, as where that is another arm's value that is missing."""
+        metric, found = str(self.metric), super().known(arm, evidence)
+        return found & ~evidence.unmeasured(arm, metric) if metric in evidence.censored else found
 
     def counted(self, arm: str, evidence: Evidence) -> BoolArray:
         metric = str(self.metric)

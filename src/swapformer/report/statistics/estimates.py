@@ -125,6 +125,28 @@ class MeanEstimate(Estimate):
         return float(special.stdtrit(self.freedom, tail))
 
 
+def errors_together(over_seeds: float, freedom: float, item_error: float, items: int) -> tuple[float, float]:
+    """The standard error of both together, and Satterthwaite's degrees of freedom."""
+    total = over_seeds**2 + item_error**2
+    return math.sqrt(total), total**2 / (over_seeds**4 / freedom + item_error**4 / (items - 1))
+
+
+@dataclass(frozen=True)
+class ItemsEstimate(MeanEstimate):
+    """A mean over seeds with the error over evaluated items added, which more seeds do not make smaller.
+
+    `over_seeds`: the mean with its own error; `item_error`: the standard error over the `items`.
+    """
+
+    over_seeds: MeanEstimate = MeanEstimate(math.nan, 0, math.nan)
+    item_error: float = 0.0
+    items: int = 0
+
+    @property
+    def paired(self) -> bool:
+        return self.over_seeds.paired
+
+
 @dataclass(frozen=True)
 class IdenticalEstimate(Estimate):
     """The estimate from n differences that are all the same number.

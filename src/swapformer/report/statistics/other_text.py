@@ -23,8 +23,10 @@ from swapformer.report.statistics.estimates import (
     Estimate,
     FloatArray,
     IdenticalEstimate,
+    ItemsEstimate,
     MeanEstimate,
     WiderEstimate,
+    errors_together,
 )
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.results.items import COLUMNS
@@ -32,6 +34,8 @@ from swapformer.results.items import COLUMNS
 Elsewhere = Literal["", "on other text too", "on this text only", "on other samples too", "on these samples only"]
 Weighted = tuple[float, str, str]
 """Weight, arm and metric of a summand."""
+_Text = tuple[str, frozenset[str]]
+"""An evaluation set, and the fingerprints of what was evaluated in it; none where that is not known."""
 _RATIOS = {
     "loss": ("nats", "tokens", 1.0),
     "accuracy": ("hits", "tokens", 1.0),
@@ -47,7 +51,7 @@ def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, in
 
     Of terms that score one text in items of several sizes, the largest are the items.
     """
-    by_text: dict[str, list[tuple[float, str, FloatArray]]] = {}
+    by_text: dict[_Text, list[tuple[float, str, FloatArray]]] = {}
     for weight, arm, metric in terms:
         name, measure = _set_of(metric)
         rows = evidence.items.get(arm, {}).get(name)
@@ -73,27 +77,30 @@ def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, in
 
 def scores_other_tokens(terms: Sequence[Weighted], evidence: Evidence) -> bool:
     """Whether the terms of a sum are scored on different tokens."""
-    texts: dict[str, None] = {}
+    texts: dict[_Text, None] = {}
     for _, arm, metric in terms:
         texts[_text_of(arm, metric, texts, evidence)] = None
     return len(texts) > 1
 
 
-def _text_of(arm: str, metric: str, known: Iterable[str], evidence: Evidence) -> str:
-    """The evaluation set of a metric, or one of the `known` that scores the same tokens of a text.
+def _text_of(arm: str, metric: str, known: Iterable[_Text], evidence: Evidence) -> _Text:
+    """The evaluation set of a metric and what was in it, or one of the `known` that scores the same tokens of a text.
 
-    Sets of one text that differ in the length of their blocks score the same tokens, with other context before them:
-    their items then have the same numbers of tokens and of bytes, one by one, or several of one set those of one item
-    of the other. Generated samples have no bytes.
+    Sets of one split of a text that differ in the length of their blocks score the same tokens, with other context
+    before them: their items then have the same numbers of tokens and of bytes, one by one, or several of one set those
+    of one item of the other. Two sets of generated samples are always other samples.
     """
     name, _ = _set_of(metric)
-    sets = evidence.items.get(arm, {})
-    for other in known:
-        if other != name and name in sets and other in sets:
-            more, fewer = sorted((sets[name], sets[other]), key=len, reverse=True)
-            if fewer[:, _BYTES].sum() > 0 and _joined(more, fewer) is not None:
-                return other
-    return name
+    sets, what = evidence.items.get(arm, {}), evidence.evaluated.get(arm, {})
+    split = name.partition("@")[0]
+    for text in () if evidence.generated or name not in sets else known:
+        other, there = text
+        if other == name or other.partition("@")[0] != split or other not in sets or what.get(other, there) != there:
+            continue
+        more, fewer = sorted((sets[name], sets[other]), key=len, reverse=True)
+        if fewer[:, _BYTES].sum() > 0 and _joined(more, fewer) is not None:
+            return text
+    return name, what.get(name, frozenset())
 
 
 def _joined(rows: FloatArray, items: FloatArray) -> FloatArray | None:
@@ -106,16 +113,15 @@ def _joined(rows: FloatArray, items: FloatArray) -> FloatArray | None:
 
 
 def widened(estimate: Estimate, error: float, items: int) -> Estimate:
-    """An estimate over seeds with the error over items added; unchanged where it is not of a mean."""
+    """An estimate over seeds with the error over items added; unchanged where it has that already, or is of no mean."""
     if isinstance(estimate, AroundEstimate):
         return replace(estimate, inner=widened(estimate.inner, error, items))
     if isinstance(estimate, IdenticalEstimate) and error > 0:  # its seeds show no spread, which is no proof of none
         return WiderEstimate(estimate, MeanEstimate(estimate.value, estimate.n, error, items - 1.0))
-    if not isinstance(estimate, MeanEstimate) or not error > 0:
+    if not isinstance(estimate, MeanEstimate) or isinstance(estimate, ItemsEstimate) or not error > 0:
         return estimate
-    seeds, total = estimate.standard_error**2, estimate.standard_error**2 + error**2
-    freedom = total**2 / (seeds**2 / estimate.freedom + error**4 / (items - 1))
-    return MeanEstimate(estimate.value, estimate.n, math.sqrt(total), freedom)
+    total, freedom = errors_together(estimate.standard_error, estimate.freedom, error, items)
+    return ItemsEstimate(estimate.value, estimate.n, total, freedom, estimate, error, items)
 
 
 def _set_of(metric: str) -> tuple[str, str]:

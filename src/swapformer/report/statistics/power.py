@@ -13,6 +13,8 @@ from swapformer.report.statistics.estimates import Estimate, Region, ShareEstima
 from swapformer.report.statistics.ladder import FactorEstimate
 
 MOST_SEEDS = 1000
+WANTED = 0.8
+"""The power that is asked for."""
 
 
 UNKNOWN = (math.nan, math.nan)
@@ -52,14 +54,14 @@ def power(distance: float, sd: float, seeds: int, error: float = 0.05, freedom: 
 
 
 def seeds_to_decide(
-    distance: float, sd: float, error: float = 0.05, wanted: float = 0.8, freedom: float = 1.0
+    distance: float, sd: float, error: float = 0.05, wanted: float = WANTED, freedom: float = 1.0
 ) -> int | None:
     """The fewest seeds with power `wanted`; None for more than `MOST_SEEDS`."""
     return fewest(lambda seeds: power(distance, sd, seeds, error, freedom) >= wanted)
 
 
 def seeds_range(
-    distance: float, sd: float, seeds: int, error: float = 0.05, wanted: float = 0.8, freedom: float = 1.0
+    distance: float, sd: float, seeds: int, error: float = 0.05, wanted: float = WANTED, freedom: float = 1.0
 ) -> SeedRange:
     """The fewest seeds that would decide, for the small and the large end of what `sd` may truly be.
 
@@ -88,7 +90,7 @@ def fewest(enough: Callable[[int], bool]) -> int | None:
     return high
 
 
-def detectable(seeds: int, alpha: float, wanted: float = 0.8, freedom: float = 1.0) -> float:
+def detectable(seeds: int, alpha: float, wanted: float = WANTED, freedom: float = 1.0) -> float:
     """The distance from a margin, in standard deviations of a seed's difference, that so many seeds find.
 
     `freedom`: the degrees of freedom that each seed after the first brings, as for `power`. Infinite for one seed.
@@ -122,6 +124,8 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
     if isinstance(estimate, estimates.WiderEstimate):
         parts = [seeds_for(part, region, error) for part in (estimate.first, estimate.second)]
         return None if None in parts else max((part for part in parts if part is not None), key=lambda p: p.effort)
+    if isinstance(estimate, estimates.ItemsEstimate) and math.isfinite(distance):
+        return _beside_items(estimate, distance, error)
     if isinstance(estimate, estimates.MeanEstimate) and math.isfinite(distance):
         n = estimate.n
         spread = estimate.standard_error * math.sqrt(n)
@@ -134,6 +138,27 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         return SeedRange(None, None)  # other seeds will say something else, but not how soon
     enough = fewest(lambda seeds: min(region_p_values(_repeated(estimate, seeds), region)) <= error)
     return SeedRange(enough, enough)
+
+
+def _beside_items(estimate: estimates.ItemsEstimate, distance: float, error: float) -> SeedRange | None:
+    """As `seeds_range`, where the error over items stays as it is; None where it alone leaves the difference open."""
+    seeds = estimate.over_seeds
+    each = seeds.freedom / (seeds.n - 1)
+
+    def chance(n: int, sd: float) -> float:
+        total, freedom = estimates.errors_together(
+            sd / math.sqrt(n), each * (n - 1), estimate.item_error, estimate.items
+        )
+        return power(distance, total * math.sqrt(n), n, error, freedom / (n - 1))
+
+    sd = seeds.standard_error * math.sqrt(seeds.n)
+    small, large = (sd * math.sqrt(seeds.freedom / float(special.chdtri(seeds.freedom, tail))) for tail in (0.1, 0.9))
+    if chance(10**9, small) < WANTED:
+        return None
+    needed = (fewest(lambda n, spread=spread: chance(n, spread) >= WANTED) for spread in (small, large))  # type: ignore[misc]
+    low, high = (None if n is None else max(n, seeds.n + 1) for n in needed)
+    chances = [math.nan if n is None else chance(n, sd) for n in (low, high)]
+    return SeedRange(low, high, (chances[0], chances[1]))
 
 
 def _repeated(estimate: estimates.IdenticalEstimate | ShareEstimate, seeds: int) -> Estimate:

@@ -198,7 +198,7 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
     notes = tuple(dict.fromkeys((*verdict.notes, *_notes(verdict.claim, later))))
     if (outcome := _outcome(contrasts)) == verdict.outcome:
         return replace(verdict, notes=notes)
-    return replace(verdict, outcome=outcome, contrasts=contrasts, notes=notes, p=1.0, p_adjusted=1.0)
+    return replace(verdict, outcome=outcome, contrasts=contrasts, notes=notes, p=1.0, p_adjusted=1.0, elsewhere="")
 
 
 def _open(contrast: Contrast, below: bool, above: bool) -> Contrast:
@@ -228,7 +228,8 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
             if diverged := claim.diverged(name, evidence):
                 notes.append(f"{name} diverged with {diverged} of {ended} seeds: {lost}")
             if unmeasured:
-                notes.append(f"{name} has no finite {metric} with {unmeasured} of {ended} seeds: {lost}")
+                without = "left out" if claim.counts_diverged and metric in evidence.censored else lost
+                notes.append(f"{name} has no finite {metric} with {unmeasured} of {ended} seeds: {without}")
     known = [other for other in claim.than if {claim.arm, other} <= set(evidence.arms)]
     same = [other for other in known if evidence.same_model(claim.arm, other, claim.metric)]
     notes += [f"{claim.arm} and {other} trained the same model" for other in same]

@@ -147,7 +147,9 @@ def keeps_bytes(text: str) -> bool:
     pieces = model["vocab"] if isinstance(model["vocab"], dict) else [piece for piece, _ in model["vocab"]]
     marks = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
     complete = model.get("type") != "WordLevel" and not marks and bytes_of_symbols().keys() <= set(pieces)
-    return whole and ends and complete and spec.get("normalizer") is None
+    added = spec.get("added_tokens") or ()
+    swallows = any((token.get("lstrip") or token.get("rstrip")) and not token.get("special") for token in added)
+    return whole and ends and complete and not swallows and spec.get("normalizer") is None
 
 
 def require_repeatable(spec: Mapping[str, Any]) -> None:
