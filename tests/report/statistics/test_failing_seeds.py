@@ -45,6 +45,11 @@ def test_a_verdict_on_means_says_what_it_cannot_know() -> None:
         "seeds of a fall into two groups in val/accuracy: 3 up to 0.03, 5 from 0.89 on; a mean describes neither",
         "with 8 seeds up to 31 % of all seeds could fail unseen; claim `reaches` where some fail",
     )
+    near = evidence(
+        {"a": [0.99988, 0.99981, 0.99987, 0.99812, 0.99986, 0.99984, 0.99985, 0.99983], "b": even}, "val/accuracy"
+    )
+    (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), near)
+    assert ": 1 up to 0.9981, 7 from 0.9998 on;" in verdict.notes[0], "in the digits that tell the groups apart"
     saturated = evidence({"a": [1.0] * 8, "b": even}, "val/accuracy")
     (verdict,) = judge(parse([{"text": "x", "better": body}], "ab", METRICS), saturated)
     assert [note.partition(" of all")[0] for note in verdict.notes] == ["with 8 seeds up to 31 %"]

@@ -73,7 +73,8 @@ def notes(claim: Claim, evidence: Evidence) -> list[str]:
     for arm in claim.arms:
         values = evidence.finite_values(arm, str(claim.metric))
         if groups := two_groups(values):
-            low, high = map(number_format.compact, groups.gap)
+            digits = number_format.decimals(groups.gap[1] - groups.gap[0])
+            low, high = (number_format.number(edge, digits) for edge in groups.gap)
             sizes = f"{groups.below} up to {low}, {groups.above} from {high} on"
             found.append(f"seeds of {arm} fall into two groups in {claim.metric}: {sizes}; a mean describes neither")
         share = evidence.directions.get(str(claim.metric)) == "higher" and bool(((values >= 0) & (values <= 1)).all())
