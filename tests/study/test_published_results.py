@@ -76,7 +76,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     bits = seeds("04_head_count/width", "val/bits_per_byte")
     guided = seeds("04_head_count/shaped", "val/bits_per_byte", step=260)
     rope = [seeds("08_rope_alibi/language", "val/bits_per_byte", step=step) for step in (260, 520, 780, 1040)]
-    factor = [seeds("06_sinusoid_linearity/tables", f"shift/scaled@{k}")["sinusoidal"].mean() for k in (1, 8, 64)]
+    cosine = [sum(math.cos(k * 10000 ** (-i / 32)) for i in range(32)) / 32 for k in (1, 8, 64)]
     blocks = seeds("07_position_encodings/text", "val/bits_per_byte@512")
     windows = seeds("07_position_encodings/text", "probe/replay/sliding/bits_per_byte@512")
     texts = [seeds("07_position_encodings/to_128", f"val/exact_match@{length}")["alibi"].mean() for length in (64, 128)]
@@ -105,7 +105,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("04", f"16 cost {apart(bits['h16'], bits['h8'], 3).lstrip('+')} more than 8"),
         ("04", f"32 another {told((bits['h32'] - bits['h16']).mean())}"),
         ("04", f"guided {apart(guided['guided'], guided['plain'], 2)} after 260 steps"),
-        ("07", f"(sinusoids {told(*(math.sqrt(1 - left**2) for left in factor))})"),
+        ("07", f"(sinusoids {told(*cosine)})"),
         ("07", f"T5's bias in blocks ({apart(blocks['t5'], blocks['alibi'], 3)})"),
         ("07", f"ALiBi in windows ({apart(windows['alibi'], windows['t5'], 3)})"),
         ("07", f"whole texts {told(texts[0])}, at 128 {told(texts[1], digits=3)}"),
