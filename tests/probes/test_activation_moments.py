@@ -111,6 +111,15 @@ def test_the_rank_is_that_of_each_sequence_s_own_tokens(model: Topology, monkeyp
     assert first() != pytest.approx(sum(ranks) / 4, rel=1e-3), "padding has no part in it"
 
 
+def test_a_stream_that_overflows_has_no_rank() -> None:
+    streams = build_model(small(LINEAR), VOCABULARY)
+    with torch.no_grad():
+        for parameter in streams.parameters():
+            parameter.fill_(1e30)
+        found = ActivationMoments(batches=1).measure(streams, TASK).metrics
+    assert math.isfinite(found["probe/stream_rank_first"]) and math.isnan(found["probe/stream_rank_last"])
+
+
 @pytest.mark.parametrize("fault", ["padding_counts", "last_layer_left_out", "sample_variance", "no_preactivations"])
 def test_a_planted_fault_is_caught(fault: str, model: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     statistics = activation_moments._statistics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -72,7 +73,7 @@ class ActivationMoments(Probe):
                 sums[name] = sums.get(name, torch.zeros(())) + sums_of_powers(stream_BTD, places)
                 if not name.endswith(_PREACTIVATION):
                     states = stream_BTD if places is None else stream_BTD * places[..., None]
-                    ranks.setdefault(name, []).extend(effective_rank(torch.linalg.svdvals(states.double())).tolist())
+                    ranks.setdefault(name, []).extend(_ranks(states))
         stacks: dict[str, dict[int, dict[str, float]]] = {}
         preactivations: dict[str, dict[int, float]] = {}
         for name, found in sums.items():
@@ -104,6 +105,14 @@ def counted_places(name: str, batch: Batch) -> Tensor | None:
     """The places of the sequences of a stack that are no padding; None for all."""
     read = batch.source if name.startswith("encoder.") and batch.source is not None else batch
     return None if read.padding is None else ~read.padding
+
+
+def _ranks(states_BTD: Tensor) -> list[float]:
+    """The effective rank of each sequence's states; nan where a state is no finite number."""
+    if not states_BTD.isfinite().all():
+        return [math.nan] * len(states_BTD)
+    found: list[float] = effective_rank(torch.linalg.svdvals(states_BTD.double())).tolist()
+    return found
 
 
 def _statistics(sums: Tensor) -> dict[str, float]:
