@@ -170,12 +170,8 @@ def compare(a: JudgedStudy, b: JudgedStudy) -> Versus:
     only_a, only_b = (
         tuple(arm_name(*at) for at in one.rows if at not in other.rows) for one, other in ((a, b), (b, a))
     )
-    others = ", ".join(metric for metric in shared if metric not in metrics)
-    warnings = [
-        f"Not the same number in both: {others}. What is derived otherwise, or cut off at the end of each study's own "
-        "trials, has no difference."
-    ] if others else []  # fmt: skip
-    warnings += [*_warnings(together, a, b, measured), *(_otherwise(*at, of) for at, of in apart.items() if of)]
+    others = [metric for metric in shared if metric not in metrics]
+    warnings = [*_warnings(together, a, b, measured, others), *(_otherwise(*at, of) for at, of in apart.items() if of)]
     return Versus(a, b, metrics, _claim_pairs(a, b), tuple(pairs), only_a, only_b, config, tuple(warnings))
 
 
@@ -187,11 +183,9 @@ def _is_other_number(metric: str, a: JudgedStudy, b: JudgedStudy) -> bool:
 
     def ways(name: str, known: Mapping[str, Derivation]) -> list[Any]:
         """How it is derived, and in the same manner all that it is derived from."""
-        return (
-            [dict(known[name].way), *(way for each in known[name].inputs for way in ways(each, known))]
-            if name in known
-            else []
-        )
+        if name not in known:
+            return []
+        return [dict(known[name].way), *(way for each in known[name].inputs for way in ways(each, known))]
 
     one, other = (ways(metric, {each.name: each for each in derivations(ways_of(study.manifest))}) for study in (a, b))
     return one != other or any(way.get("unit") in ("operations", "seconds") for way in one)
@@ -263,7 +257,9 @@ def _claim_pairs(a: JudgedStudy, b: JudgedStudy) -> tuple[ClaimPair, ...]:
     return tuple(found)
 
 
-def _warnings(together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: Sequence[str]) -> list[str]:
+def _warnings(
+    together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: Sequence[str], others: Sequence[str]
+) -> list[str]:
     """The settings that keep trials from being paired, with both values; and what else must be known."""
     found = []
     for column, words in SAME.items():
@@ -271,6 +267,11 @@ def _warnings(together: pd.DataFrame, a: JudgedStudy, b: JudgedStudy, measured: 
         if len(together) and (together[f"{column}_a"] != together[f"{column}_b"]).any():
             shown = [value[:12] if column == "data" else value for value in values]
             found.append(f"Other {words}: {shown[0]} against {shown[1]}. Such trials are not paired.")
+    if others:
+        found.append(
+            f"Not the same number in both: {', '.join(others)}. What is derived otherwise, or cut off at the end of "
+            "each study's own trials, has no difference."
+        )
     if measured:
         found.append(f"They measure on different things ({', '.join(measured)}), so no trials are paired.")
     if not len(together) and set(a.rows) & set(b.rows):

@@ -68,12 +68,22 @@ def seeds_range(
     `sd` was estimated from `seeds` seeds: its 80 % interval (chi-squared) is translated into a range. The observed
     distance is taken as the true one. Never below one seed more than there are; None for more than `MOST_SEEDS`.
     """
+    return _range(lambda n, spread: power(distance, spread, n, error, freedom), sd, seeds, freedom, wanted)
+
+
+def _range(
+    chance: Callable[[int, float], float], sd: float, seeds: int, freedom: float, wanted: float = WANTED
+) -> SeedRange:
+    """As `seeds_range`, for any power `chance` of so many seeds with such a spread."""
     degrees = freedom * (seeds - 1)
-    small, large = (sd * math.sqrt(degrees / float(special.chdtri(degrees, tail))) for tail in (0.1, 0.9))
-    needed = (seeds_to_decide(distance, spread, error, wanted, freedom) for spread in (small, large))
-    low, high = (None if each is None else max(each, seeds + 1) for each in needed)
-    chances = (math.nan if n is None else power(distance, sd, n, error, freedom) for n in (low, high))
-    return SeedRange(low, high, (next(chances), next(chances)))
+    found: list[tuple[int | None, float]] = []
+    for tail in (0.1, 0.9):
+        spread = sd * math.sqrt(degrees / float(special.chdtri(degrees, tail)))
+        least = fewest(lambda n, spread=spread: chance(n, spread) >= wanted)  # type: ignore[misc]
+        n = None if least is None else max(least, seeds + 1)
+        found.append((n, math.nan if n is None else chance(n, sd)))
+    (low, first), (high, last) = found
+    return SeedRange(low, high, (first, last))
 
 
 def fewest(enough: Callable[[int], bool]) -> int | None:
@@ -152,13 +162,7 @@ def _beside_items(estimate: estimates.ItemsEstimate, distance: float, error: flo
         return power(distance, total * math.sqrt(n), n, error, freedom / (n - 1))
 
     sd = seeds.standard_error * math.sqrt(seeds.n)
-    small, large = (sd * math.sqrt(seeds.freedom / float(special.chdtri(seeds.freedom, tail))) for tail in (0.1, 0.9))
-    if chance(10**9, small) < WANTED:
-        return None
-    needed = (fewest(lambda n, spread=spread: chance(n, spread) >= WANTED) for spread in (small, large))  # type: ignore[misc]
-    low, high = (None if n is None else max(n, seeds.n + 1) for n in needed)
-    chances = [math.nan if n is None else chance(n, sd) for n in (low, high)]
-    return SeedRange(low, high, (chances[0], chances[1]))
+    return None if chance(10**9, sd) < WANTED else _range(chance, sd, seeds.n, each)
 
 
 def _repeated(estimate: estimates.IdenticalEstimate | ShareEstimate, seeds: int) -> Estimate:
