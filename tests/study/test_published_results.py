@@ -88,17 +88,28 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     one, four = (seeds("12_initialisation/natural", "val/loss", where=f"`model.num_heads` == {n}") for n in (1, 4))
     spoken = [seeds("13_sparse_patterns/dialogue", "val/loss", step=step).mean() for step in (200, 300, 600)]
     linked = seeds("13_sparse_patterns/code", "probe/linked_loss")
-    steps = [seeds("14_architecture_tradeoffs/lengths", f"time/step@{n}").map(math.log).mean()
-             for n in (256, 512, 2048)]  # fmt: skip
-    slower, faster = (at["linear"] - at["softmax"] for at in steps[:2])
-    crossing = 256 * 2 ** (slower / (slower - faster))
+    steps = {n: seeds("14_architecture_tradeoffs/lengths", f"time/step@{n}").map(math.log).mean()
+             for n in (256, 512, 2048, 4096)}  # fmt: skip
+    crossing = {}
+    for arm, n in (("linear", 256), ("gated_delta", 2048)):
+        slower, faster = (steps[at][arm] - steps[at]["softmax"] for at in (n, 2 * n))
+        crossing[arm] = n * 2 ** (slower / (slower - faster))
+    longer = [seeds("14_architecture_tradeoffs/language", metric)["linear_conv"].mean()
+              for metric in ("val/loss@4096", "val/loss")]  # fmt: skip
+    warm = [seeds("11_norm_placement/range", "val/loss", where=f"`optim.lr` == {rate}")[arm].mean()
+            for rate, arm in ((0.0003, "post"), (0.001, "post_warm"))]  # fmt: skip
+    early = [seeds("15_open_questions/rates", f"probe/early_exit/{what}")["early_exit"].mean()
+             for what in ("saved/0.5", "loss/0.5", "loss/1")]  # fmt: skip
+    entropy = seeds("15_open_questions/rates", "probe/entropy").mean()
     first = [seeds("11_norm_placement/first_step", "probe/first_step/0.001:init", where=f"`model.num_layers` == {n}")
              ["post"].mean() for n in (6, 12)]  # fmt: skip
     trained = {n: f"`model.num_layers` == {n}" for n in (6, 12, 24)}
-    rank = [seeds("11_norm_placement/trained", "probe/stream_rank_last:init", where=where)["post"].mean()
-            for where in trained.values()]  # fmt: skip
-    fall = [math.exp(seeds("11_norm_placement/trained", "derived/log_after", where=trained[n])["post"].mean())
-            for n in (24, 12, 6)]  # fmt: skip
+    rank = {n: seeds("11_norm_placement/trained", "probe/stream_rank_last:init", where=where).mean()
+            for n, where in trained.items()}  # fmt: skip
+    collapsed = seeds("11_norm_placement/trained", "probe/stream_rank_last", where=trained[24])["post"].mean()
+    fall = {n: seeds("11_norm_placement/trained", "derived/log_after", where=where).mean().map(math.exp)
+            for n, where in trained.items()}  # fmt: skip
+    level = math.exp(seeds("11_norm_placement/trained", "derived/log_before", where=trained[24])["post"].mean())
     taken = (
         ("04", told(*(math.exp(heads[f"h{n}"].mean()) for n in (1, 2, 4, 8, 16, 32))) + " a character"),
         ("04", f"4 {apart(around['h4'], around['h8'], 3)}, 16 {apart(around['h16'], around['h8'], 3)}"),
@@ -115,10 +126,22 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
                          for length, at in zip((1024, 2048, 4096), time, strict=True))),
         ("09", f"GELU worse, {apart(dead['gelu'], dead['relu'], 3)}"),
         ("11", "at .001, {} with 6 layers, {} with 12".format(*map(told, first))),
-        ("11", f"effective rank {told(*rank, digits=1)} over 6, 12, 24 layers"),
-        ("11", f"{told(fall[0], digits=4)} (24 layers), {told(*fall[1:2])} (12), {told(fall[2])} (6)"),
-        ("14", f"from about {round(crossing, -1):.0f} tokens on"),
-        ("14", f"(`lengths` {math.exp(steps[2]['gated_delta'] - steps[2]['softmax']):.2f})"),
+        ("11", f"effective rank {told(*(at['post'] for at in rank.values()), digits=1)} over 6, 12, 24 layers"),
+        ("11", f"(deepnorm {told(rank[24]['deepnorm'], digits=1)})"),
+        ("11", f"effective rank {told(rank[24]['post'], digits=1)} before training, {collapsed:.3f} after"),
+        ("11", f"{told(fall[24]['post'], digits=4)} (24 layers), {told(fall[12]['post'])} (12), "
+               f"{told(fall[6]['post'])} (6); deepnorm: {told(fall[24]['deepnorm'])}"),
+        ("11", f"pre-norm's {told(fall[24]['pre'], digits=1)})"),
+        ("11", f"(first over last of 24 layers {told(level)}, geometric)"),
+        ("11", f"without best {told(warm[0] - warm[1])} worse (.0003)"),
+        ("12", f"(own rates {told(warm[0] - warm[1])})"),
+        ("14", f"from about {round(crossing['linear'], -1):.0f} tokens on"),
+        ("14", f"gated_delta from about {round(crossing['gated_delta'], -2):,.0f}".replace(",", " ")),
+        ("14", f"(`lengths` {math.exp(steps[2048]['gated_delta'] - steps[2048]['softmax']):.2f})"),
+        ("14", f"(convolved +{longer[0] - longer[1]:.2f})"),
+        ("15", f"saves {100 * early[0]:.0f} % for {told(early[1] - early[2], digits=3)}"),
+        ("15", f"relative entropy {told(entropy['entmax15'], entropy['sparsemax'])} in place of "
+               + told(entropy["standard"])),
         ("12", f"(two batches) {told(*(at['pre'] for at in depth))}; {told(*(at['deepnorm'] for at in depth))}"),
         ("12", f"(150 steps {told(*(at['post'] for at in depth))})"),
         ("12", f"{apart(one['unscaled'], one['dot'], 3)}, natural {apart(one['natural'], one['dot_xavier'], 3)} nats"),

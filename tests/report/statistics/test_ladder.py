@@ -125,6 +125,14 @@ def test_claims_about_ladders_are_judged_once() -> None:
     assert wide.outcome == "undecided" and wide.needed is not None and wide.needed.low is not None
 
 
+def test_a_speed_up_of_exact_losses_is_that_of_their_law() -> None:
+    """And not the sum of the losses' differences over the sizes."""
+    found = evidence(ladder(np.full(RUNGS, 1.3), 0.0, 1))
+    (claim,) = claims({"speed_up": {**ABOUT, "above": 1.2}})
+    (estimate,) = (each.estimate for each in replace(claim, exact=True).estimates(found))
+    assert estimate.value == pytest.approx(1.3, rel=0.02)
+
+
 REASON = "`num_heads` must divide `d_model`, but 7 does not divide 96"
 
 

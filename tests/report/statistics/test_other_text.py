@@ -20,6 +20,7 @@ from swapformer.report.results_csv import read_results
 from swapformer.report.statistics.estimates import IdenticalEstimate, MeanEstimate, UnknownEstimate
 from swapformer.report.statistics.other_text import item_error, scores_other_tokens, widened
 from swapformer.report.statistics.power import seeds_for
+from swapformer.report.statistics.verdicts import reconsider
 from swapformer.results.items import COLUMNS, FEWEST, TOKENS, grouped, mean_items, npz, read_items, write_items
 from swapformer.results.ledger import Ledger
 from swapformer.task import measures
@@ -99,6 +100,18 @@ def test_a_verdict_says_whether_it_holds_elsewhere_and_of_what() -> None:
     assert one(evidence({"a": [2.3, 2.31], "b": [2.0, 2.0]}), worse=body).elsewhere == ""
 
 
+def test_a_verdict_that_is_given_up_says_nothing_of_other_text() -> None:
+    items = {"a": rows(np.full(40, 2.3)), "b": rows(np.linspace(1.99, 2.01, 40))}
+    seen: Any = kept({"a": [2.3, 2.31, 2.29], "b": [2.0, 2.0, 2.0]}, items)
+    verdict = one(seen, worse={"arm": "a", "than": "b", "metric": "val/loss", "margin": 0.1})
+    assert verdict.outcome == "supported" and verdict.elsewhere == "on other text too"
+    lost = np.array([False, False, True])
+    values = {**seen.values, ("b", "val/loss"): np.where(lost, math.nan, 2.0)}
+    later = replace(seen, values=values, finished={**seen.finished, "b": ~lost}, diverged={**seen.diverged, "b": lost})
+    again = reconsider(verdict, later)
+    assert again.outcome == "undecided" and again.elsewhere == ""
+
+
 def test_a_difference_of_other_tokens_is_judged_by_the_wider_interval_only() -> None:
     draw = np.random.default_rng(4)
     values = evidence({"a": [2.0, 2.01, 1.99]})
@@ -139,6 +152,7 @@ def test_two_splits_and_other_data_under_one_name_are_other_tokens() -> None:
     for there, apart in (("x", False), ("y", True)):
         data = {"a": {"val": frozenset({"x"})}, "b": {"val": frozenset({there})}}
         assert scores_other_tokens(terms, replace(seen, evaluated=data)) == apart
+    assert not scores_other_tokens(terms, replace(seen, evaluated={"a": {"val": frozenset({"x"})}})), "not known of b"
     alone = [item_error([(1.0, arm, "val/loss")], seen) for arm in ("a", "b")]
     both = item_error(terms, replace(seen, evaluated=data))
     assert both is not None and both[0] == pytest.approx(math.hypot(*(each[0] for each in alone if each is not None)))

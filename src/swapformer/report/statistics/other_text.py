@@ -93,9 +93,14 @@ def _text_of(arm: str, metric: str, known: Iterable[_Text], evidence: Evidence) 
     name, _ = _set_of(metric)
     sets, what = evidence.items.get(arm, {}), evidence.evaluated.get(arm, {})
     split = name.partition("@")[0]
-    for text in () if evidence.generated or name not in sets else known:
+    for text in known:
         other, there = text
-        if other == name or other.partition("@")[0] != split or other not in sets or what.get(other, there) != there:
+        here = what.get(other, there)
+        if other.partition("@")[0] != split or (here and there and here != there):
+            continue
+        if other == name:
+            return text
+        if evidence.generated or name not in sets or other not in sets:
             continue
         more, fewer = sorted((sets[name], sets[other]), key=len, reverse=True)
         if fewer[:, _BYTES].sum() > 0 and _joined(more, fewer) is not None:

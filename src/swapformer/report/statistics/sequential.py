@@ -312,7 +312,7 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         verdicts = judge_family(family, look.error, later)
         for unit, verdict in zip(pending, verdicts, strict=True):
             if verdict.claim.withdrawn:
-                verdict = replace(verdict, outcome="undecided", needed=None)
+                verdict = replace(verdict, outcome="undecided", needed=None, elsewhere="")
             p_adjusted = min(1.0, verdict.p_adjusted * alpha / look.error)
             found[unit] = replace(verdict, look=len(seeds) if several else None, p_adjusted=p_adjusted)
     return {
