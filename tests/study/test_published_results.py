@@ -109,7 +109,6 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     collapsed = seeds("11_norm_placement/trained", "probe/stream_rank_last", where=trained[24])["post"].mean()
     fall = {n: seeds("11_norm_placement/trained", "derived/log_after", where=where).mean().map(math.exp)
             for n, where in trained.items()}  # fmt: skip
-    level = math.exp(seeds("11_norm_placement/trained", "derived/log_before", where=trained[24])["post"].mean())
     taken = (
         ("04", told(*(math.exp(heads[f"h{n}"].mean()) for n in (1, 2, 4, 8, 16, 32))) + " a character"),
         ("04", f"4 {apart(around['h4'], around['h8'], 3)}, 16 {apart(around['h16'], around['h8'], 3)}"),
@@ -132,7 +131,6 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("11", f"{told(fall[24]['post'], digits=4)} (24 layers), {told(fall[12]['post'])} (12), "
                f"{told(fall[6]['post'])} (6); deepnorm: {told(fall[24]['deepnorm'])}"),
         ("11", f"pre-norm's {told(fall[24]['pre'], digits=1)})"),
-        ("11", f"(first over last of 24 layers {told(level)}, geometric)"),
         ("11", f"without best {told(warm[0] - warm[1])} worse (.0003)"),
         ("12", f"(own rates {told(warm[0] - warm[1])})"),
         ("14", f"from about {round(crossing['linear'], -1):.0f} tokens on"),
