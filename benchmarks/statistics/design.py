@@ -13,9 +13,10 @@ from scipy import special, stats
 
 from benchmarks.statistics.laws import correlated
 from benchmarks.statistics.shares import ALPHA, ArrayClaim, outcomes
+from swapformer.report.statistics.estimates import MeanEstimate
 from swapformer.report.statistics.failing_seeds import two_groups
-from swapformer.report.statistics.power import power, seeds_range
-from swapformer.report.statistics.small_samples import holm_levels
+from swapformer.report.statistics.holm import holm_levels
+from swapformer.report.statistics.power import power, seeds_for
 
 Row = dict[str, float]
 FEW = 4000
@@ -81,7 +82,9 @@ def range_chances(distance: float, error: float, n: int, studies: int, seed: int
     undecided = special.stdtr(n - 1, -np.abs(means) * math.sqrt(n) / deviations) > error
     low, high = [], []
     for mean, deviation in zip(means[undecided], deviations[undecided], strict=True):
-        found = seeds_range(abs(float(mean)), float(deviation), n, error)
+        estimate = MeanEstimate(abs(float(mean)), n, float(deviation) / math.sqrt(n))
+        found = seeds_for(estimate, (0.0, math.inf), error)
+        assert found is not None  # seeds decide every mean
         low.append(1.0 if found.low is None else power(distance, 1.0, found.low, error))
         high.append(1.0 if found.high is None else power(distance, 1.0, found.high, error))
     ends = {"low end decides": low, "high end decides": high}

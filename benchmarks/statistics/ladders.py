@@ -14,7 +14,6 @@ import numpy as np
 
 from benchmarks.statistics.laws import FloatArray
 from swapformer.report.statistics.ladder import ArmLadder
-from swapformer.report.statistics.ladder_summary import TAIL
 from swapformer.report.statistics.scaling_law import Unfit
 
 STEP = 4.0
@@ -88,9 +87,11 @@ def ladder_shares(case: LadderCase, seeds: int, studies: int, seed: int) -> dict
             counts["refused"] += 1
             continue
         for name, (estimate, truth) in parts.items():
-            counts[name] += estimate.lower(TAIL) <= truth <= estimate.upper(TAIL)
-        counts["grows"] += parts["slope"][0].lower(TAIL) > 0
-        counts["shrinks"] += parts["slope"][0].upper(TAIL) < 0
+            lower, upper = estimate.limits
+            counts[name] += lower <= truth <= upper
+        lower, upper = parts["slope"][0].limits
+        counts["grows"] += lower > 0
+        counts["shrinks"] += upper < 0
     fitted = studies - counts["refused"]
     shares = {name: count / (studies if name == "refused" else max(fitted, 1)) for name, count in counts.items()}
     covers = {f"covers: {name}": shares[name] for name in ("smallest", "largest", "slope", "next")}

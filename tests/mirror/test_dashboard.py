@@ -12,6 +12,7 @@ from swapformer.errors import UsageError
 from swapformer.mirror import dashboard
 from swapformer.mirror.study_results import study_results
 from swapformer.report.build import build
+from swapformer.report.records import read
 
 
 @pytest.fixture
@@ -45,8 +46,8 @@ def test_what_a_study_came_to_is_what_its_report_says(store: Store) -> None:
 
 @pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # of wandb-workspaces itself, when it is imported
 def test_the_workspace_shows_every_metric_each_claim_and_what_it_cost(store: Store) -> None:
-    assert dashboard.logger_settings(store.study, store.runs) == {"project": "mine"}
-    space = dashboard.workspace(store.study, store.runs, "mine", None)
+    assert dashboard.logger_settings(read(store.study, store.runs).manifest) == {"project": "mine"}
+    space = dashboard.workspace(read(store.study, store.runs), "mine", None)
     panels = {section.name: section.panels for section in space.sections}
     assert list(panels) == ["Verdicts", "Results", "Length", "Training", "Probes", "Cost", "Report"]
     assert "**b is worse**" in panels["Verdicts"][0].markdown
@@ -76,13 +77,13 @@ def test_runs_in_a_group_of_the_users_own_are_shown_and_several_groups_are_refus
         store.write_manifest()
 
     with_group("of {study}")
-    (runs,) = json.loads(dashboard.to_json(dashboard.workspace(store.study, store.runs, "mine", None)))["section"][
-        "runSets"
-    ]
+    (runs,) = json.loads(dashboard.to_json(dashboard.workspace(read(store.study, store.runs), "mine", None)))[
+        "section"
+    ]["runSets"]
     assert "of 99_fake" in json.dumps(runs["filters"])
     with_group("{arm}")
     with pytest.raises(UsageError, match=r"one group, but logger.wandb.group is '\{arm\}'"):
-        dashboard.workspace(store.study, store.runs, "mine", None)
+        dashboard.workspace(read(store.study, store.runs), "mine", None)
     with_group("{study}")
 
 

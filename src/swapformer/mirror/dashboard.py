@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from swapformer.errors import UsageError, quote
 from swapformer.mirror.base import filled
 from swapformer.report.figures.figure_data import length_families, reported_metrics
-from swapformer.report.records import read
+from swapformer.report.records import Records
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.results.history import SECONDS, TOKENS, TRAINING_LOSS
 from swapformer.results.manifest import Manifest
@@ -28,20 +27,19 @@ def require() -> None:
         )
 
 
-def logger_settings(folder: Path, runs_dir: Path) -> Mapping[str, Any]:
-    """The settings of W&B that the study in `folder` was run with; empty where it was not."""
-    loggers = read(folder, runs_dir).manifest.shared_config.get("logger")
+def logger_settings(manifest: Manifest) -> Mapping[str, Any]:
+    """The settings of W&B that a study was run with; empty where it was not."""
+    loggers = manifest.shared_config.get("logger")
     return loggers.get("wandb", loggers) if isinstance(loggers, dict) else {}  # one entry stood there without a name
 
 
-def workspace(folder: Path, runs_dir: Path, project: str, entity: str | None) -> Any:
-    """The workspace of the study in `folder`: its runs grouped by arm, each metric with its mean and standard error.
+def workspace(records: Records, project: str, entity: str | None) -> Any:
+    """The workspace of a study: its runs grouped by arm, each metric with its mean and standard error.
 
-    Raises UsageError where the study's manifest cannot be read, or its runs are in several groups.
+    Raises UsageError where its runs are in several groups.
     """
     spaces, expressions = import_module("wandb_workspaces.workspaces"), import_module("wandb_workspaces.expr")
-    records = read(folder, runs_dir)
-    group = filled(logger_settings(folder, runs_dir).get("group") or "{study}", {"study": records.manifest.name})
+    group = filled(logger_settings(records.manifest).get("group") or "{study}", {"study": records.manifest.name})
     if "{" in group:
         raise UsageError(
             f"a dashboard shows the runs of one group, but logger.wandb.group is {quote(group)}, another for each arm "

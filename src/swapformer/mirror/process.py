@@ -150,6 +150,6 @@ def _end(process: subprocess.Popen[bytes], patience: float, folder: Path) -> Non
     elif process.returncode < 0 and not ended:
         name = signal.Signals(-process.returncode).name
         said += f"\nit was killed by {name}; the same command again shows what is lacking, and trains nothing".encode()
-    for problem in dict.fromkeys(line.strip(DONE.decode()) for line in said.decode("utf-8", "replace").splitlines()):
+    for problem in dict.fromkeys(line.lstrip(DONE.decode()) for line in said.decode("utf-8", "replace").splitlines()):
         if problem:
             log.warning("mirror: %s", problem)

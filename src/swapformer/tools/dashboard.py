@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from swapformer.errors import UsageError
 from swapformer.mirror.dashboard import logged_in, logger_settings, require, save, to_json, workspace
+from swapformer.report.records import read
 from swapformer.results.files import write_atomic
 from swapformer.tools.command_line import add_common, names_and_overrides, store_of, study_folder
 
@@ -20,9 +21,10 @@ def main(arguments: Sequence[str]) -> int:
     store = store_of(overrides)
     folder = study_folder(store, names[0])
     require()
-    used = logger_settings(folder, store.runs_dir)
+    records = read(folder, store.runs_dir)
+    used = logger_settings(records.manifest)
     project = options.project or used.get("project") or "swapformer"
-    space = workspace(folder, store.runs_dir, project, options.entity or used.get("entity"))
+    space = workspace(records, project, options.entity or used.get("entity"))
     path = folder / "report" / "workspace.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, to_json(space))

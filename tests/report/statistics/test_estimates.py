@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from swapformer.report.statistics import small_samples
+from swapformer.report.statistics import holm
 from swapformer.report.statistics.estimates import (
     AroundEstimate,
     ExactEstimate,
@@ -50,17 +50,17 @@ def test_equivalence_is_scipys_two_one_sided_tests() -> None:
 def test_the_t_interval_is_scipys() -> None:
     x, _ = paired(6, 3)
     expected = stats.ttest_1samp(x, 0).confidence_interval(0.95)
-    assert small_samples.t_interval(x) == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert mean_estimate(x).limits == pytest.approx((expected.low, expected.high), rel=1e-12)
 
 
 def test_the_t_interval_covers_95_percent_at_5_seeds() -> None:
     samples = np.random.default_rng(0).normal(1.0, 2.0, (6000, 5))
-    covered = np.mean([low <= 1.0 <= high for low, high in map(small_samples.t_interval, samples)])
+    covered = np.mean([low <= 1.0 <= high for low, high in (mean_estimate(sample).limits for sample in samples)])
     assert covered == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / 6000))
 
 
 def test_a_single_seed_has_no_interval() -> None:
-    assert small_samples.t_interval(np.array([1.0])) == (-math.inf, math.inf)
+    assert mean_estimate(np.array([1.0])).limits == (-math.inf, math.inf)
     assert isinstance(mean_estimate(np.array([1.0])), UnknownEstimate)
     assert mean_estimate(np.array([1.0])).p_above(-1e9) == 1.0
 
@@ -134,9 +134,9 @@ def test_identical_differences_of_shares_allow_for_what_is_too_rare_to_have_been
 def test_holm_by_hand() -> None:
     # Four hypotheses at 5 %: .01 ≤ .05/4 and .014 ≤ .05/3 are rejected, .03 > .05/2 is not and ends the procedure.
     p = [0.03, 0.01, 0.04, 0.014]
-    assert small_samples.holm_levels(p) == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
-    assert [a <= b for a, b in zip(p, small_samples.holm_levels(p), strict=True)] == [False, True, False, True]
-    assert small_samples.holm_adjusted(p) == pytest.approx([0.06, 0.04, 0.06, 0.042])
+    assert holm.holm_levels(p) == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
+    assert [a <= b for a, b in zip(p, holm.holm_levels(p), strict=True)] == [False, True, False, True]
+    assert holm.holm_adjusted(p) == pytest.approx([0.06, 0.04, 0.06, 0.042])
 
 
 @pytest.mark.evidence
@@ -147,13 +147,13 @@ def test_holm_is_statsmodels() -> None:
     for _ in range(12):
         p = list(generator.beta(0.3, 3, generator.integers(1, 9)))
         rejected, adjusted, *_ = multipletests(p, 0.05, method="holm")
-        assert small_samples.holm_adjusted(p) == pytest.approx(list(adjusted))
-        assert [a <= b for a, b in zip(p, small_samples.holm_levels(p), strict=True)] == list(rejected)
+        assert holm.holm_adjusted(p) == pytest.approx(list(adjusted))
+        assert [a <= b for a, b in zip(p, holm.holm_levels(p), strict=True)] == list(rejected)
 
 
 def test_no_claims_need_no_levels() -> None:
-    assert small_samples.holm_levels([]) == []
-    assert small_samples.holm_adjusted([]) == []
+    assert holm.holm_levels([]) == []
+    assert holm.holm_adjusted([]) == []
 
 
 def test_the_estimate_of_two_independent_means_is_scipys_from_five_seeds_on_and_cautious_below() -> None:

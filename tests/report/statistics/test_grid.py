@@ -41,7 +41,8 @@ def test_effects_are_paired_t_intervals_of_contrasts_over_seeds() -> None:
         (arm.interactions[1], d[[1, 3]].mean(axis=0) - d[[0, 2]].mean(axis=0)),
     ):
         oracle = stats.ttest_1samp(contrast, 0).confidence_interval(0.95)
-        assert (effect.value, effect.lower, effect.upper) == pytest.approx((contrast.mean(), oracle.low, oracle.high))
+        found_here = (effect.difference, effect.lower, effect.upper)
+        assert found_here == pytest.approx((contrast.mean(), oracle.low, oracle.high))
     assert arm.interactions[0].upper < 0 < arm.main.lower
     assert arm.interactions[1].lower < 0 < arm.interactions[1].upper
 
@@ -50,7 +51,7 @@ def test_a_seed_that_is_missing_anywhere_is_left_out_of_what_needs_all() -> None
     rows = values()
     rows["size=l, lr=2"]["b"][3] = np.nan
     found = grid_effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
-    assert found is not None and found.arms[0].main.n == 7
+    assert found is not None and found.arms[0].main.pairs == 7
 
 
 def three_levels(n: int = 7) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, np.ndarray]]]:
@@ -70,7 +71,7 @@ def test_interactions_are_against_the_first_level() -> None:
     assert found is not None and found.contrasts == ("k: 2 − 1", "k: 3 − 1", "r: y − x")
     d = np.array([row["b"] - row["a"] for row in rows.values()])  # 1x 1y 2x 2y 3x 3y
     expected = [d[[2, 3]].mean() - d[[0, 1]].mean(), d[[4, 5]].mean() - d[[0, 1]].mean()]
-    assert [effect.value for effect in found.arms[0].interactions[:2]] == pytest.approx(expected)
+    assert [effect.difference for effect in found.arms[0].interactions[:2]] == pytest.approx(expected)
 
 
 def test_effects_are_open_where_they_would_flatter_an_arm_that_lost_trials() -> None:
@@ -96,7 +97,7 @@ def test_arms_that_are_impossible_somewhere_are_named_and_those_without_seeds_ha
             row["d"] = row["a"]
     found = grid_effects("val/loss", "a", CONDITIONS, {name: evidence(row) for name, row in rows.items()})
     assert found is not None and found.impossible == ("d",)
-    assert [(row.arm, row.main.n) for row in found.arms] == [("b", 8), ("c", 0)]
+    assert [(row.arm, row.main.pairs) for row in found.arms] == [("b", 8), ("c", 0)]
 
 
 def test_seeds_whose_trials_ran_in_several_environment_classes_are_not_paired() -> None:
@@ -104,7 +105,7 @@ def test_seeds_whose_trials_ran_in_several_environment_classes_are_not_paired() 
     found = grid_effects(
         "val/loss", "a", CONDITIONS, {name: evidence(row, classes=classes) for name, row in values().items()}
     )
-    assert found is not None and found.arms[0].main.n == 4
+    assert found is not None and found.arms[0].main.pairs == 4
 
 
 @pytest.mark.parametrize(

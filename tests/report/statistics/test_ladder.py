@@ -12,13 +12,9 @@ import pytest
 from report.store import Store
 from swapformer.report.records import read
 from swapformer.report.statistics.claim_grammar import parse
-from swapformer.report.statistics.estimates import MeanEstimate, UnknownEstimate
+from swapformer.report.statistics.estimates import FactorEstimate, MeanEstimate, UnknownEstimate
 from swapformer.report.statistics.evidence import Evidence, gather, join
-from swapformer.report.statistics.ladder import (
-    ArmLadder,
-    FactorEstimate,
-    Unfit,
-)
+from swapformer.report.statistics.ladder import ArmLadder, Unfit
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.power import seeds_for
 from swapformer.report.statistics.verdicts import judge

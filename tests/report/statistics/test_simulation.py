@@ -25,9 +25,8 @@ from report.store import Store
 from swapformer.report.records import Records, read
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import FloatArray
+from swapformer.report.statistics.estimates import FloatArray, mean_estimate
 from swapformer.report.statistics.sequential import judge_all
-from swapformer.report.statistics.small_samples import t_interval
 from swapformer.report.statistics.verdicts import judge
 
 SAMPLES = 20_000
@@ -40,7 +39,8 @@ def intervals(samples: FloatArray, level: float = 0.95) -> tuple[FloatArray, Flo
     half = stats.t.ppf(0.5 + level / 2, n - 1) * samples.std(axis=1, ddof=1) / math.sqrt(n)
     low, high = samples.mean(axis=1) - half, samples.mean(axis=1) + half
     for index in range(20):
-        assert t_interval(samples[index], level) == pytest.approx((low[index], high[index]))
+        found, tail = mean_estimate(samples[index]), (1 - level) / 2
+        assert (found.lower(tail), found.upper(tail)) == pytest.approx((low[index], high[index]))
     return low, high
 
 

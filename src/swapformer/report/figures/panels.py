@@ -17,8 +17,7 @@ from swapformer.report.figures.figure_data import FigureData
 from swapformer.report.figures.style import INK, PAPER, SOFT, Style, series_styles
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.number_format import compact, interval_text
-from swapformer.report.statistics.estimates import FloatArray
-from swapformer.report.statistics.small_samples import t_interval
+from swapformer.report.statistics.estimates import FloatArray, mean_estimate
 
 MAX_TOGETHER = 6  # arms in one panel; beyond that each arm has its own
 FEWEST_BANDED = 3
@@ -142,7 +141,8 @@ def _mean(table: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
 
 
 def _band(table: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-    limits = np.array([t_interval(row[np.isfinite(row)]) for row in table.to_numpy(dtype=float)], dtype=float)
+    rows = table.to_numpy(dtype=float)
+    limits = np.array([mean_estimate(row[np.isfinite(row)]).limits for row in rows], dtype=float)
     limits[~np.isfinite(limits).all(axis=1)] = math.nan  # a single seed has no band
     return limits[:, 0], limits[:, 1]
 

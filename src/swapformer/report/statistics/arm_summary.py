@@ -38,7 +38,9 @@ class Comparison:
 
     @property
     def full_text(self) -> str:
-        """`−0.143 [−0.165, −0.121]`."""
+        """`−0.143 [−0.165, −0.121]`; a dash where no seed has it."""
+        if not self.pairs:
+            return number_format.DASH
         return number_format.difference_text(self.difference, (self.lower, self.upper))
 
 

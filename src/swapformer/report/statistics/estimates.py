@@ -225,37 +225,10 @@ def _most_share(count: float, n: int, tail: float) -> float:
 
 
 @dataclass(frozen=True)
-class WiderEstimate(Estimate):
-    """The cautious one of two estimates of the same difference."""
-
-    first: Estimate
-    second: Estimate
-
-    @property
-    def value(self) -> float:  # type: ignore[override]
-        return self.first.value
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return self.first.n
-
-    def lower(self, tail: float) -> float:
-        return min(self.first.lower(tail), self.second.lower(tail))
-
-    def upper(self, tail: float) -> float:
-        return max(self.first.upper(tail), self.second.upper(tail))
-
-
-@dataclass(frozen=True)
-class AroundEstimate(Estimate):
-    """An estimate with limits further out: by a possible `bias` on either side, and without one where it is `open`.
-
-    `open`: whether the limit below and the one above are given up (see `Evidence.mean_difference`).
-    """
+class _Wrapped(Estimate):
+    """An estimate made of another."""
 
     inner: Estimate
-    open: tuple[bool, bool] = (False, False)
-    bias: float = 0.0
 
     @property
     def value(self) -> float:  # type: ignore[override]
@@ -268,6 +241,55 @@ class AroundEstimate(Estimate):
     @property
     def paired(self) -> bool:
         return self.inner.paired
+
+
+@dataclass(frozen=True)
+class WiderEstimate(_Wrapped):
+    """The cautious one of two estimates of the same difference."""
+
+    second: Estimate
+
+    def lower(self, tail: float) -> float:
+        return min(self.inner.lower(tail), self.second.lower(tail))
+
+    def upper(self, tail: float) -> float:
+        return max(self.inner.upper(tail), self.second.upper(tail))
+
+
+@dataclass(frozen=True)
+class FactorEstimate(_Wrapped):
+    """The estimate of a factor from that of its logarithm."""
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        return exp(self.inner.value)
+
+    def lower(self, tail: float) -> float:
+        return exp(self.inner.lower(tail))
+
+    def upper(self, tail: float) -> float:
+        return exp(self.inner.upper(tail))
+
+
+def factor(log: Estimate) -> Estimate:
+    """The estimate of a factor from that of its logarithm."""
+    return UnknownEstimate(exp(log.value), log.n) if isinstance(log, UnknownEstimate) else FactorEstimate(log)
+
+
+def exp(x: float) -> float:
+    """e to the x, or infinite."""
+    return math.exp(x) if x < 700 else math.inf if x == x else math.nan
+
+
+@dataclass(frozen=True)
+class AroundEstimate(_Wrapped):
+    """An estimate with limits further out: by a possible `bias` on either side, and without one where it is `open`.
+
+    `open`: whether the limit below and the one above are given up (see `Evidence.mean_difference`).
+    """
+
+    open: tuple[bool, bool] = (False, False)
+    bias: float = 0.0
 
     def lower(self, tail: float) -> float:
         return -math.inf if self.open[0] else self.inner.lower(tail) - self.bias

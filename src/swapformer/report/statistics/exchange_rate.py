@@ -21,9 +21,8 @@ import numpy as np
 from swapformer.report import number_format
 from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
-from swapformer.report.statistics.estimates import FloatArray
+from swapformer.report.statistics.estimates import FloatArray, mean_estimate
 from swapformer.report.statistics.evidence import Evidence
-from swapformer.report.statistics.small_samples import t_interval
 from swapformer.results.moments import family_of, split_moment
 
 FEWEST_POINTS = 2
@@ -79,7 +78,7 @@ def exchange_rate(records: Records, metric: str) -> ExchangeRate | None:
         for _, rows in own.groupby("seed")
     ]
     known = np.array([slope for slope in slopes if math.isfinite(slope)])
-    lower, upper = t_interval(known)
+    lower, upper = mean_estimate(known).limits
     if len(known) < 2 or not lower > 0 or not math.isfinite(upper):
         return None
     return ExchangeRate(metric, float(known.mean()), lower, upper, len(known))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from swapformer.report import number_format
+from swapformer.report.statistics.arm_summary import Comparison
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.estimates import BoolArray, FloatArray, mean_estimate, opened
 from swapformer.report.statistics.evidence import Evidence
@@ -62,26 +62,6 @@ def grid_verdicts(claims: Sequence[Claim], verdicts: Mapping[str, Sequence[Verdi
 
 
 @dataclass(frozen=True)
-class Effect:
-    """A mean over seeds with its 95 % interval.
-
-    It is not corrected for several comparisons, and open on a side that would flatter an arm that lost trials.
-    """
-
-    value: float
-    lower: float
-    upper: float
-    n: int
-
-    @property
-    def text(self) -> str:
-        """`+0.143 [+0.121, +0.165]`; a dash where no seed has it."""
-        if not self.n:
-            return number_format.DASH
-        return number_format.difference_text(self.value, (self.lower, self.upper))
-
-
-@dataclass(frozen=True)
 class ArmEffects:
     """An arm's difference to the baseline: over all conditions, and how much more it is at one level than at the first.
 
@@ -89,8 +69,8 @@ class ArmEffects:
     """
 
     arm: str
-    main: Effect
-    interactions: tuple[Effect, ...]
+    main: Comparison
+    interactions: tuple[Comparison, ...]
 
 
 @dataclass(frozen=True)
@@ -127,7 +107,7 @@ def grid_effects(
         over, first = np.ones(len(evidence), dtype=bool), np.zeros(len(evidence), dtype=bool)
         inner = [_effect(differences, sides, at[each], at[each[0], levels[each[0]][0]]) for each in contrasts]
         rows.append(ArmEffects(arm, _effect(differences, sides, over, first), tuple(inner)))
-    if not any(row.main.n for row in rows):
+    if not any(row.main.pairs for row in rows):
         return None
     names = tuple(f"{factor}: {level} − {levels[factor][0]}" for factor, level in contrasts)
     impossible = tuple(arm for arm in known if arm not in arms)
@@ -150,7 +130,7 @@ def _differences(arm: str, baseline: str, metric: str, evidence: Mapping[str, Ev
     return np.array([[column[seed] for column in columns] for seed in seeds], dtype=float).reshape(-1, len(columns))
 
 
-def _effect(differences: FloatArray, sides: BoolArray, here: BoolArray, there: BoolArray) -> Effect:
+def _effect(differences: FloatArray, sides: BoolArray, here: BoolArray, there: BoolArray) -> Comparison:
     """The mean difference in the conditions `here`, less that in those `there`, if any.
 
     `sides` [conditions, 2]: whether the limits below and above are open in a condition.
@@ -158,4 +138,4 @@ def _effect(differences: FloatArray, sides: BoolArray, here: BoolArray, there: B
     values = differences[:, here].mean(axis=1) - (differences[:, there].mean(axis=1) if there.any() else 0.0)
     below, above = (sides[here, side].any() or sides[there, 1 - side].any() for side in (0, 1))
     estimate = opened(mean_estimate(values), bool(below), bool(above))
-    return Effect(estimate.value, estimate.lower(0.025), estimate.upper(0.025), len(values))
+    return Comparison(estimate.value, *estimate.limits, len(values), True, values)

@@ -129,36 +129,6 @@ def _at(line: tuple[float, float], computation: float) -> float:
     return line[0] + line[1] * math.log(computation)
 
 
-@dataclass(frozen=True)
-class FactorEstimate(Estimate):
-    """The estimate of a factor from that of its logarithm."""
-
-    inner: Estimate
-
-    @property
-    def value(self) -> float:  # type: ignore[override]
-        return _exp(self.inner.value)
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return self.inner.n
-
-    def lower(self, tail: float) -> float:
-        return _exp(self.inner.lower(tail))
-
-    def upper(self, tail: float) -> float:
-        return _exp(self.inner.upper(tail))
-
-
-def factor(log: Estimate) -> Estimate:
-    """The estimate of a factor from that of its logarithm."""
-    return UnknownEstimate(_exp(log.value), log.n) if isinstance(log, UnknownEstimate) else FactorEstimate(log)
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf if x == x else math.nan
-
-
 def arm_ladder(evidence: Evidence, arm: str, than: str, metric: str, conditions: Sequence[str]) -> ArmLadder:
     """An arm against another over some conditions of evidence that was joined, from the cheapest rung on.
 

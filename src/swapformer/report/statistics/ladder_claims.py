@@ -13,7 +13,7 @@ from swapformer.errors import quote, suggest
 from swapformer.report.statistics.claim_fields import RANGES, Fields, Term
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.contrasts import SumClaim
-from swapformer.report.statistics.estimates import Estimate, UnknownEstimate
+from swapformer.report.statistics.estimates import Estimate, UnknownEstimate, factor
 from swapformer.results.arms import RUNG
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ class SpeedUpClaim(SumClaim):
 
     def number(self, ladder: ArmLadder) -> Estimate:
         """The speed-up. Raises `Unfit`."""
-        from swapformer.report.statistics.ladder import factor  # late: claims are read without scipy
-
         return factor(ladder.next_size() if self.where == NEXT else ladder.at_rung(ladder.rungs.index(self.where)))
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:

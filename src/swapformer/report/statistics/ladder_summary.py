@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from swapformer.report import number_format
-from swapformer.report.statistics.estimates import Estimate, FloatArray
+from swapformer.report.statistics.estimates import Estimate, FloatArray, exp, opened
 from swapformer.report.statistics.evidence import Evidence, join
 from swapformer.report.statistics.ladder import ArmLadder, arm_ladder
 from swapformer.report.statistics.scaling_law import ScalingLaw, Unfit
 from swapformer.results.arms import RUNG, Values, arm_name
 from swapformer.results.manifest import Manifest
 
-TAIL = 0.025
 Interval = tuple[float, float, float]
 """A number with its 95 % limits; not corrected for several comparisons."""
 
@@ -120,19 +119,16 @@ def _course(arm: str, baseline: str, metric: str, ladder: ArmLadder, whole: Evid
     """The course of an arm over size; limits that would flatter an arm that lost trials are open."""
     lost = [any(whole.lost(arm_name(who, at), metric).any() for at in ladder.rungs) for who in (arm, baseline)]
 
-    def opened(estimate: Estimate, both: bool = False) -> Interval:
-        value, low, high = estimate.value, estimate.lower(TAIL), estimate.upper(TAIL)
-        below, above = (any(lost),) * 2 if both else lost
-        return value, -math.inf if below else low, math.inf if above else high
+    def interval(estimate: Estimate, both: bool = False) -> Interval:
+        found = opened(estimate, *([any(lost)] * 2 if both else lost))
+        return found.value, *found.limits
 
-    rungs = {at: opened(ladder.at_rung(index)) for index, at in enumerate(ladder.rungs)}
-    slope, beyond = opened(ladder.trend(), both=True), opened(ladder.next_size(), both=True)
-    return ArmCourse(arm, {at: _factor(each) for at, each in rungs.items()}, _factor(beyond), slope)
+    def factor(logs: Interval) -> Interval:
+        return exp(logs[0]), exp(logs[1]), exp(logs[2])
 
-
-def _factor(logs: Interval) -> Interval:
-    value, low, high = (math.exp(x) if x < 700 else math.inf if x == x else math.nan for x in logs)
-    return value, low, high
+    rungs = {at: factor(interval(ladder.at_rung(index))) for index, at in enumerate(ladder.rungs)}
+    slope, beyond = interval(ladder.trend(), both=True), interval(ladder.next_size(), both=True)
+    return ArmCourse(arm, rungs, factor(beyond), slope)
 
 
 def _mean(values: FloatArray) -> float:

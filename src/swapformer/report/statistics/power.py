@@ -10,7 +10,6 @@ from scipy import special
 
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.estimates import Estimate, Region, ShareEstimate, region_p_values
-from swapformer.report.statistics.ladder import FactorEstimate
 
 MOST_SEEDS = 1000
 WANTED = 0.8
@@ -48,42 +47,8 @@ def power(distance: float, sd: float, seeds: int, error: float = 0.05, freedom: 
     degrees = freedom * (seeds - 1)
     threshold = float(special.stdtrit(degrees, 1 - error))
     shift = math.sqrt(seeds) * distance / sd
-    if shift > 35:  # the noncentral t is not computed reliably out there; the normal law is exact enough
-        return float(special.ndtr(shift - threshold))
-    return 1 - float(special.nctdtr(degrees, shift, threshold))
-
-
-def seeds_to_decide(
-    distance: float, sd: float, error: float = 0.05, wanted: float = WANTED, freedom: float = 1.0
-) -> int | None:
-    """The fewest seeds with power `wanted`; None for more than `MOST_SEEDS`."""
-    return fewest(lambda seeds: power(distance, sd, seeds, error, freedom) >= wanted)
-
-
-def seeds_range(
-    distance: float, sd: float, seeds: int, error: float = 0.05, wanted: float = WANTED, freedom: float = 1.0
-) -> SeedRange:
-    """The fewest seeds that would decide, for the small and the large end of what `sd` may truly be.
-
-    `sd` was estimated from `seeds` seeds: its 80 % interval (chi-squared) is translated into a range. The observed
-    distance is taken as the true one. Never below one seed more than there are; None for more than `MOST_SEEDS`.
-    """
-    return _range(lambda n, spread: power(distance, spread, n, error, freedom), sd, seeds, freedom, wanted)
-
-
-def _range(
-    chance: Callable[[int, float], float], sd: float, seeds: int, freedom: float, wanted: float = WANTED
-) -> SeedRange:
-    """As `seeds_range`, for any power `chance` of so many seeds with such a spread."""
-    degrees = freedom * (seeds - 1)
-    found: list[tuple[int | None, float]] = []
-    for tail in (0.1, 0.9):
-        spread = sd * math.sqrt(degrees / float(special.chdtri(degrees, tail)))
-        least = fewest(lambda n, spread=spread: chance(n, spread) >= wanted)  # type: ignore[misc]
-        n = None if least is None else max(least, seeds + 1)
-        found.append((n, math.nan if n is None else chance(n, sd)))
-    (low, first), (high, last) = found
-    return SeedRange(low, high, (first, last))
+    missed = float(special.nctdtr(degrees, shift, threshold))
+    return 1.0 if math.isnan(missed) else 1 - missed  # it is not computed where it is next to nothing
 
 
 def fewest(enough: Callable[[int], bool]) -> int | None:
@@ -128,18 +93,14 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
             return None  # no seed closes an open side, or takes a possible bias away
         shift = estimate.bias if inside else -estimate.bias
         return seeds_for(estimate.inner, (below + shift, above - shift), error)
-    if isinstance(estimate, FactorEstimate):
+    if isinstance(estimate, estimates.FactorEstimate):
         logs = tuple(math.log(edge) if edge > 0 else -math.inf for edge in region)
         return seeds_for(estimate.inner, (logs[0], logs[1]), error)
     if isinstance(estimate, estimates.WiderEstimate):
-        parts = [seeds_for(part, region, error) for part in (estimate.first, estimate.second)]
+        parts = [seeds_for(part, region, error) for part in (estimate.inner, estimate.second)]
         return None if None in parts else max((part for part in parts if part is not None), key=lambda p: p.effort)
-    if isinstance(estimate, estimates.ItemsEstimate) and math.isfinite(distance):
-        return _beside_items(estimate, distance, error)
     if isinstance(estimate, estimates.MeanEstimate) and math.isfinite(distance):
-        n = estimate.n
-        spread = estimate.standard_error * math.sqrt(n)
-        return seeds_range(distance, spread, n, error, freedom=estimate.freedom / (n - 1))
+        return _by_t(estimate, distance, error)
     if not isinstance(estimate, estimates.IdenticalEstimate | ShareEstimate) or not distance < math.inf:
         return None
     if isinstance(estimate, estimates.IdenticalEstimate) and math.isinf(estimate.most - estimate.least):
@@ -150,19 +111,31 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
     return SeedRange(enough, enough)
 
 
-def _beside_items(estimate: estimates.ItemsEstimate, distance: float, error: float) -> SeedRange | None:
-    """As `seeds_range`, where the error over items stays as it is; None where it alone leaves the difference open."""
-    seeds = estimate.over_seeds
-    each = seeds.freedom / (seeds.n - 1)
+def _by_t(estimate: estimates.MeanEstimate, distance: float, error: float) -> SeedRange | None:
+    """The fewest seeds for the small and the large end of what the spread over seeds may truly be.
+
+    The spread's 80 % interval (chi-squared) is translated into a range; the observed distance is taken as the true
+    one. An error over items stays as it is: None where it alone leaves the difference open.
+    """
+    seeds, item_error, items = estimate, 0.0, 2
+    if isinstance(estimate, estimates.ItemsEstimate):
+        seeds, item_error, items = estimate.over_seeds, estimate.item_error, estimate.items
+    each, sd = seeds.freedom / (seeds.n - 1), seeds.standard_error * math.sqrt(seeds.n)
 
     def chance(n: int, sd: float) -> float:
-        total, freedom = estimates.errors_together(
-            sd / math.sqrt(n), each * (n - 1), estimate.item_error, estimate.items
-        )
+        total, freedom = estimates.errors_together(sd / math.sqrt(n), each * (n - 1), item_error, items)
         return power(distance, total * math.sqrt(n), n, error, freedom / (n - 1))
 
-    sd = seeds.standard_error * math.sqrt(seeds.n)
-    return None if chance(10**9, sd) < WANTED else _range(chance, sd, seeds.n, each)
+    if item_error and chance(10**9, sd) < WANTED:
+        return None
+    found: list[tuple[int | None, float]] = []
+    for tail in (0.1, 0.9):
+        spread = sd * math.sqrt(seeds.freedom / float(special.chdtri(seeds.freedom, tail)))
+        least = fewest(lambda n, spread=spread: chance(n, spread) >= WANTED)  # type: ignore[misc]
+        enough = None if least is None else max(least, seeds.n + 1)
+        found.append((enough, math.nan if enough is None else chance(enough, sd)))
+    (low, first), (high, last) = found
+    return SeedRange(low, high, (first, last))
 
 
 def _repeated(estimate: estimates.IdenticalEstimate | ShareEstimate, seeds: int) -> Estimate:

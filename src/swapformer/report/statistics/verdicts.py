@@ -25,11 +25,11 @@ from typing import Literal
 from swapformer.report import number_format
 from swapformer.report.statistics import failing_seeds
 from swapformer.report.statistics.claims import Claim, ClaimEstimate
-from swapformer.report.statistics.estimates import Estimate, Region, edges, opened, region_p_values
+from swapformer.report.statistics.estimates import Estimate, MeanEstimate, Region, edges, opened, region_p_values
 from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.holm import holm_adjusted, holm_levels
 from swapformer.report.statistics.other_text import Elsewhere, item_error, widened
 from swapformer.report.statistics.power import SeedRange, seeds_for
-from swapformer.report.statistics.small_samples import holm_adjusted, holm_levels, prediction_interval
 
 VerdictOutcome = Literal["supported", "refuted", "undecided"]
 ALPHA = 0.05
@@ -272,7 +272,9 @@ def _seed_notes(claim: Claim, other: str, metric: str, evidence: Evidence) -> li
     (one, many) = (few[0], other if few[0] == arm else arm)
     if len(counts[many]) < 2:
         return []
-    low, high = prediction_interval(counts[many])
+    n = len(counts[many])
+    mean, spread = float(counts[many].mean()), float(counts[many].std(ddof=1))
+    low, high = MeanEstimate(mean, n, spread * math.sqrt(1 + 1 / n)).limits  # of one more value
     inside = "inside" if low <= counts[one][0] <= high else "outside"
     return [
         f"the one seed of {one} lies {inside} what one more seed of {many} would give in 95 % of cases "

@@ -1,30 +1,10 @@
-"""Statistics of small samples: t intervals, prediction intervals, Holm's procedure."""
+"""Holm's procedure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
-
-from swapformer.report.statistics.estimates import FloatArray
-
-
-def t_interval(values: FloatArray, level: float = 0.95) -> tuple[float, float]:
-    """The t interval of a mean; infinite for fewer than two values, and where all are the same."""
-    if len(values) < 2 or np.ptp(values) == 0:
-        return -math.inf, math.inf
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
-    half = float(special.stdtrit(len(values) - 1, 0.5 + level / 2)) * error
-    return mean - half, mean + half
-
-
-def prediction_interval(values: FloatArray, level: float = 0.95) -> tuple[float, float]:
-    """The interval that holds one more value with this probability: mean ± t(n - 1) · sd · √(1 + 1/n)."""
-    n = len(values)
-    half = float(special.stdtrit(n - 1, 0.5 + level / 2)) * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
-    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
