@@ -23,9 +23,10 @@ from swapformer.report.derive import Derivation, derivations, ways_of
 from swapformer.report.figures.figure_data import figure_data
 from swapformer.report.records import CellKey, Records, read
 from swapformer.report.statistics.arm_summary import ArmRow, Summary
+from swapformer.report.statistics.claim_fields import Term
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import mean_estimate
-from swapformer.report.statistics.evidence import Evidence, flattered
+from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all, record_looks
 from swapformer.results.arms import ArmCondition, arm_name
@@ -317,10 +318,8 @@ def _other_items(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 def _opened(difference: Difference, arm: str, metric: str, a: Evidence, b: Evidence) -> Difference:
     """The difference b − a, with an end open where it would flatter a side that lost trials, as within a study."""
-    if a.cut_off([(arm, metric)]) or b.cut_off([(arm, metric)]):
-        return replace(difference, lower=-math.inf, upper=math.inf)
-    here, there = bool(b.lost(arm, metric).any()), bool(a.lost(arm, metric).any())
-    below, above = flattered(a.directions.get(metric) or "", here, there)
+    sides = a.flattering_limits([Term(-1.0, arm, metric)]), b.flattering_limits([Term(1.0, arm, metric)])
+    below, above = (any(side) for side in zip(*sides, strict=True))
     lower, upper = -math.inf if below else difference.lower, math.inf if above else difference.upper
     return replace(difference, lower=lower, upper=upper)
 

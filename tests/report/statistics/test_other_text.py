@@ -17,6 +17,7 @@ from report.statistics.test_verdicts import evidence
 from report.store import Store
 from swapformer.report.build import build, rebuild
 from swapformer.report.results_csv import read_results
+from swapformer.report.statistics.claim_fields import Term, difference
 from swapformer.report.statistics.estimates import IdenticalEstimate, MeanEstimate, UnknownEstimate
 from swapformer.report.statistics.other_text import item_error, scores_other_tokens, widened
 from swapformer.report.statistics.power import seeds_for
@@ -44,7 +45,7 @@ def test_the_error_of_one_arm_is_that_of_a_ratio_over_its_sequences() -> None:
     tokens = draw.integers(5, 30, 200).astype(float)
     nats = tokens * draw.gamma(3.0, 0.5, 200)
     table = np.stack([nats, tokens, tokens, tokens, tokens, np.ones(200)], axis=1)
-    found = item_error([(1.0, "a", "val/loss")], kept({"a": [1.0, 1.1]}, {"a": table}))  # type: ignore[arg-type]
+    found = item_error([Term(1.0, "a", "val/loss")], kept({"a": [1.0, 1.1]}, {"a": table}))  # type: ignore[arg-type]
     assert found is not None and found[1] == 200
     assert found[0] == pytest.approx(float(measures.standard_error(torch.tensor(nats), torch.tensor(tokens))))
     left_out = [(nats.sum() - nats[i]) / (tokens.sum() - tokens[i]) for i in range(200)]
@@ -56,8 +57,8 @@ def test_what_arms_share_in_an_item_is_no_error_of_their_difference() -> None:
     draw = np.random.default_rng(1)
     hard, own = draw.normal(2.0, 0.5, 100), draw.normal(0.0, 0.01, 100)
     seen = kept({"a": [2.0, 2.1], "b": [1.0, 1.2]}, {"a": rows(hard + own), "b": rows(hard)})
-    apart = item_error([(1.0, "a", "val/loss"), (-1.0, "b", "val/loss")], seen)  # type: ignore[arg-type]
-    alone = item_error([(1.0, "a", "val/loss")], seen)  # type: ignore[arg-type]
+    apart = item_error(difference("a", "b", "val/loss"), seen)  # type: ignore[arg-type]
+    alone = item_error([Term(1.0, "a", "val/loss")], seen)  # type: ignore[arg-type]
     assert apart is not None and apart[0] == pytest.approx(own.std(ddof=1) / 10, rel=1e-6)
     assert alone is not None and alone[0] > 20 * apart[0]
 
@@ -65,7 +66,7 @@ def test_what_arms_share_in_an_item_is_no_error_of_their_difference() -> None:
 @pytest.mark.parametrize("metric", ["val/perplexity", "probe/x", "val/loss@64"])
 def test_nothing_is_said_where_items_were_not_kept_or_it_is_no_ratio(metric: str) -> None:
     seen = kept({"a": [2.0, 2.1]}, {"a": rows(np.arange(40.0))})
-    assert item_error([(1.0, "a", metric)], seen) is None  # type: ignore[arg-type]
+    assert item_error([Term(1.0, "a", metric)], seen) is None  # type: ignore[arg-type]
 
 
 def shares_said(believed: bool, texts: int = 400) -> float:
@@ -147,13 +148,13 @@ def test_two_splits_and_other_data_under_one_name_are_other_tokens() -> None:
     hard = draw.normal(2.0, 1.0, 40)
     seen: Any = kept({"a": [2.0, 2.1], "b": [1.9, 2.0]}, {"a": rows(hard), "b": rows(hard - 0.1)})
     splits = replace(seen, items={"a": {"val": rows(hard), "test": rows(hard - 0.1)}})
-    assert scores_other_tokens([(1.0, "a", "test/loss"), (-1.0, "a", "val/loss")], splits)
-    terms = [(1.0, "b", "val/loss"), (-1.0, "a", "val/loss")]
+    assert scores_other_tokens([Term(1.0, "a", "test/loss"), Term(-1.0, "a", "val/loss")], splits)
+    terms = difference("b", "a", "val/loss")
     for there, apart in (("x", False), ("y", True)):
         data = {"a": {"val": frozenset({"x"})}, "b": {"val": frozenset({there})}}
         assert scores_other_tokens(terms, replace(seen, evaluated=data)) == apart
     assert not scores_other_tokens(terms, replace(seen, evaluated={"a": {"val": frozenset({"x"})}})), "not known of b"
-    alone = [item_error([(1.0, arm, "val/loss")], seen) for arm in ("a", "b")]
+    alone = [item_error([Term(1.0, arm, "val/loss")], seen) for arm in ("a", "b")]
     both = item_error(terms, replace(seen, evaluated=data))
     assert both is not None and both[0] == pytest.approx(math.hypot(*(each[0] for each in alone if each is not None)))
 
@@ -166,7 +167,7 @@ def test_items_of_one_text_may_be_larger_in_one_set_than_in_the_other() -> None:
     long = long.reshape(10, 4, -1).sum(axis=1)
     values = evidence({"a": [2.0, 2.01, 1.99]})
     values = replace(values, values={("a", "val/loss@64"): np.array([1.9, 1.912, 1.888]), **values.values})
-    terms = [(1.0, "a", "val/loss@64"), (-1.0, "a", "val/loss")]
+    terms = [Term(1.0, "a", "val/loss@64"), Term(-1.0, "a", "val/loss")]
     claim = {"weights": {"a": {"val/loss@64": 1, "val/loss": -1}}, "below": 0.0}
     expected = gain.reshape(10, 4).mean(axis=1).std(ddof=1) / math.sqrt(10)
     for sets in ({"val": short, "val@64": long}, {"val@64": long, "val": short}):

@@ -14,6 +14,7 @@ from swapformer.report.figures.strip_plot import jitter, row_panel
 from swapformer.report.figures.style import INK, SOFT, Style
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.statistics.arm_summary import Comparison
+from swapformer.report.statistics.claim_fields import difference
 from swapformer.report.statistics.comparisons import MeanClaim
 
 
@@ -40,7 +41,7 @@ def forest_plot(data: FigureData, metric: str) -> ReportFigure | None:
     for edge in (side * margin for margin in margins for side in (-1, 1)):
         axes.axvline(edge, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     _frame(axes, list(compared.values()), margins)
-    given_up = {arm: data.evidence.flattering_limits(arm, data.baseline, metric) for arm in compared}
+    given_up = {arm: data.evidence.flattering_limits(difference(arm, data.baseline, metric)) for arm in compared}
     tooltips = Tooltips("difference", "point")
     for row, (arm, comparison) in enumerate(compared.items()):
         ends = [(comparison.lower, comparison.upper)]

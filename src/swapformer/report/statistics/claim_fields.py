@@ -34,6 +34,11 @@ class Term:
         return f"{self.arm}{WITH}{self.condition}" if self.condition else self.arm
 
 
+def difference(arm: str, than: str, metric: str) -> tuple[Term, Term]:
+    """The terms of arm - than."""
+    return Term(1.0, arm, metric), Term(-1.0, than, metric)
+
+
 @dataclass(frozen=True)
 class Fields:
     """The fields of one claim, each mistake told with the claim's number and text.

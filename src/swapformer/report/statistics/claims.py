@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from swapformer.report.statistics.evidence import Evidence
 
 
+_OPPOSITES = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
+
+
 @dataclass(frozen=True)
 class ClaimEstimate:
     """One estimate of a claim, with the region of true values in which the claim holds against it.
@@ -182,8 +185,8 @@ class Claim(ABC):
         """Whether the limits below and above would flatter an arm that lost trials, or has few times."""
         return False, False
 
-    def summands(self, than: str) -> list[tuple[float, str, str]] | None:
-        """Weight, arm and metric of each mean that it is the sum of; None where it is no sum of means."""
+    def summands(self, than: str) -> Sequence[Term] | None:
+        """The means that it is the sum of; None where it is no sum of means."""
         return None
 
     @property
@@ -219,7 +222,7 @@ class Claim(ABC):
     @property
     def opposite(self) -> str:
         """The opposite of `comparative`; empty if missing."""
-        return ""
+        return _OPPOSITES.get(self.kind, "")
 
 
 def range_text(bounds: Region) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from swapformer.errors import UsageError
 from swapformer.ranges import NonNegative, complaint, fits
 from swapformer.report import number_format
-from swapformer.report.statistics.claim_fields import RANGES, Fields
+from swapformer.report.statistics.claim_fields import RANGES, Fields, Term, difference
 from swapformer.report.statistics.claims import Claim, ClaimEstimate
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
@@ -93,11 +93,10 @@ class MeanClaim(Claim):
         return ClaimEstimate(other, estimate, self.region(direction, reference), usual)
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
-        return evidence.flattering_limits(self.arm, than, str(self.metric))
+        return evidence.flattering_limits(difference(self.arm, than, str(self.metric)))
 
-    def summands(self, than: str) -> list[tuple[float, str, str]] | None:
-        metric = str(self.metric)
-        return None if self.relative or self.exact else [(1.0, self.arm, metric), (-1.0, than, metric)]
+    def summands(self, than: str) -> Sequence[Term] | None:
+        return None if self.relative or self.exact else difference(self.arm, than, str(self.metric))
 
     @property
     def assertion(self) -> str:
@@ -107,10 +106,6 @@ class MeanClaim(Claim):
     @property
     def label(self) -> str:
         return self.arm
-
-    @property
-    def opposite(self) -> str:
-        return {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}[self.kind]
 
 
 @dataclass(frozen=True)
@@ -173,10 +168,6 @@ class WithinClaim(MeanClaim):
 
     @property
     def comparative(self) -> str:
-        return ""
-
-    @property
-    def opposite(self) -> str:
         return ""
 
 

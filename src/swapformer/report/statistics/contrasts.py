@@ -84,16 +84,7 @@ class SumClaim(Claim):
         return tuple(dict.fromkeys(term.name for term in self.judged_terms(evidence)))
 
     def flattering_limits(self, than: str, evidence: Evidence) -> tuple[bool, bool]:
-        below = above = bool(evidence.cut_off([(term.name, term.metric) for term in self.judged_terms(evidence)]))
-        for term in self.judged_terms(evidence):
-            if not evidence.lost(term.name, term.metric).any():
-                continue
-            direction = evidence.directions.get(term.metric)
-            if direction is None or self.ORDERED:
-                return True, True
-            raised = (direction == "lower") == (term.weight > 0)  # what was lost would raise the sum
-            below, above = below or not raised, above or raised
-        return below, above
+        return evidence.flattering_limits(self.judged_terms(evidence), self.ORDERED)
 
     @property
     def label(self) -> str:
@@ -190,8 +181,8 @@ class ContrastClaim(SumClaim):
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def summands(self, than: str) -> list[tuple[float, str, str]] | None:
-        return [(term.weight, term.name, term.metric) for term in self.terms]
+    def summands(self, than: str) -> Sequence[Term] | None:
+        return self.terms
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from swapformer.report import number_format
 from swapformer.report.derive import censored_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
-from swapformer.report.statistics.claim_fields import Term
+from swapformer.report.statistics.claim_fields import Term, difference
 from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     BoolArray,
@@ -132,22 +132,18 @@ class Evidence:
         """
         if self.are_unpaired(arm, than, metric) and not relative:
             estimate = estimates.unpaired_estimate(self.finite_values(arm, metric), self.finite_values(than, metric))
-            return self._opened(estimate, arm, than, metric)
+            return estimates.opened(estimate, *self.flattering_limits(difference(arm, than, metric)))
         pairs = self.pairs(arm, than, metric)
-        difference = pairs.x - pairs.y
+        apart = pairs.x - pairs.y
         if self.same_model(arm, than, metric):
-            return estimates.SameModelEstimate(n=len(difference))
-        estimate = mean_estimate(difference, pairs.bounds)
+            return estimates.SameModelEstimate(n=len(apart))
+        estimate = mean_estimate(apart, pairs.bounds)
         if relative and not isinstance(estimate, estimates.UnknownEstimate):
-            spreads = [float((difference + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
+            spreads = [float((apart + sign * relative * pairs.y).std(ddof=1)) for sign in (-1, 1)]
             moving = MeanEstimate(estimate.value, estimate.n, max(spreads) / math.sqrt(estimate.n))
             if moving.standard_error > 0:
                 estimate = moving if isinstance(estimate, MeanEstimate) else estimates.WiderEstimate(estimate, moving)
-        return self._opened(estimate, arm, than, metric)
-
-    def _opened(self, estimate: Estimate, arm: str, than: str, metric: str) -> Estimate:
-        """The estimate of a difference with the limits given up that the data cannot set."""
-        return estimates.opened(estimate, *self.flattering_limits(arm, than, metric))
+        return estimates.opened(estimate, *self.flattering_limits(difference(arm, than, metric)))
 
     def are_unpaired(self, arm: str, than: str, metric: str) -> bool:
         """Whether two arms share no seed at which both ended, but have values in one environment class."""
@@ -195,16 +191,23 @@ class Evidence:
         apart = self.changes.get(arm, frozenset()) ^ self.changes.get(than, frozenset())
         return sorted({leaf for leaf, _ in apart})
 
-    def flattering_limits(self, arm: str, than: str, metric: str) -> tuple[bool, bool]:
-        """Whether the limits of mean(arm - than) below and above would flatter an arm, being only of its survivors.
+    def flattering_limits(self, terms: Sequence[Term], ordered: bool = False) -> tuple[bool, bool]:
+        """Whether the limits of a sum below and above would flatter an arm, being only of its survivors.
 
-        With a metric that is better when lower, an `arm` that lost trials opens the limit above, and a `than` the one
-        below; without a good direction both are open, and of times that are mostly cut off (`cut_off`).
+        With a metric that is better when lower, what an arm with a positive weight lost would raise the sum, which
+        opens the limit above. Without a good direction, and where the order of values makes the number (`ordered`),
+        both are open, and of times that are mostly cut off (`cut_off`).
         """
-        if self.cut_off([(arm, metric), (than, metric)]):
-            return True, True
-        here, there = bool(self.lost(arm, metric).any()), bool(self.lost(than, metric).any())
-        return flattered(self.directions.get(metric) or "", here, there)
+        below = above = bool(self.cut_off([(term.name, term.metric) for term in terms]))
+        for term in terms:
+            if not self.lost(term.name, term.metric).any():
+                continue
+            direction = self.directions.get(term.metric)
+            if not direction or ordered:
+                return True, True
+            raised = (direction == "lower") == (term.weight > 0)
+            below, above = below or not raised, above or raised
+        return below, above
 
     def lost(self, arm: str, metric: str) -> BoolArray:
         """The seeds whose trial gave no number: it diverged, or it finished without a finite value.
@@ -332,13 +335,6 @@ def gather(records: Records) -> Evidence:
         {arm: found for (_, arm), found in records.items.items()}, records.generated,
         ranges, unbeaten,
     )  # fmt: skip
-
-
-def flattered(direction: str, here: bool, there: bool) -> tuple[bool, bool]:
-    """Whether mean(here − there) is flattered below and above, where either side lost trials."""
-    below = {"lower": there, "higher": here}.get(direction, here or there)
-    above = {"lower": here, "higher": there}.get(direction, here or there)
-    return below, above
 
 
 def _unbeaten(

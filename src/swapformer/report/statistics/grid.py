@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from swapformer.report.statistics.arm_summary import Comparison
+from swapformer.report.statistics.claim_fields import difference
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.estimates import BoolArray, FloatArray, mean_estimate, opened
 from swapformer.report.statistics.evidence import Evidence
@@ -103,7 +104,7 @@ def grid_effects(
         if arm == baseline:
             continue
         differences = _differences(arm, baseline, metric, evidence)
-        sides = np.array([each.flattering_limits(arm, baseline, metric) for each in evidence.values()])
+        sides = np.array([each.flattering_limits(difference(arm, baseline, metric)) for each in evidence.values()])
         over, first = np.ones(len(evidence), dtype=bool), np.zeros(len(evidence), dtype=bool)
         inner = [_effect(differences, sides, at[each], at[each[0], levels[each[0]][0]]) for each in contrasts]
         rows.append(ArmEffects(arm, _effect(differences, sides, over, first), tuple(inner)))

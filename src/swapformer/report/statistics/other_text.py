@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from swapformer.report.statistics.claim_fields import Term
 from swapformer.report.statistics.estimates import (
     AroundEstimate,
     Estimate,
@@ -32,8 +33,6 @@ from swapformer.report.statistics.evidence import Evidence
 from swapformer.results.items import COLUMNS
 
 Elsewhere = Literal["", "on other text too", "on this text only", "on other samples too", "on these samples only"]
-Weighted = tuple[float, str, str]
-"""Weight, arm and metric of a summand."""
 _Text = tuple[str, frozenset[str]]
 """An evaluation set, and the fingerprints of what was evaluated in it; none where that is not known."""
 _RATIOS = {
@@ -46,18 +45,18 @@ _RATIOS = {
 _TOKENS, _BYTES = COLUMNS.index("tokens"), COLUMNS.index("bytes")
 
 
-def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, int] | None:
+def item_error(terms: Sequence[Term], evidence: Evidence) -> tuple[float, int] | None:
     """SE_item of a sum of metrics, and over how many items; None where items of some term were not kept.
 
     Of terms that score one text in items of several sizes, the largest are the items.
     """
     by_text: dict[_Text, list[tuple[float, str, FloatArray]]] = {}
-    for weight, arm, metric in terms:
-        name, measure = _set_of(metric)
-        rows = evidence.items.get(arm, {}).get(name)
+    for term in terms:
+        name, measure = _set_of(term.metric)
+        rows = evidence.items.get(term.name, {}).get(name)
         if rows is None or measure not in _RATIOS:
             return None
-        by_text.setdefault(_text_of(arm, metric, by_text, evidence), []).append((weight, measure, rows))
+        by_text.setdefault(_text_of(term, by_text, evidence), []).append((term.weight, measure, rows))
     squares, counts = [], []
     for found in by_text.values():
         largest = min((rows for _, _, rows in found), key=len)
@@ -75,23 +74,23 @@ def item_error(terms: Sequence[Weighted], evidence: Evidence) -> tuple[float, in
     return (math.sqrt(math.fsum(squares)), min(counts)) if counts else None
 
 
-def scores_other_tokens(terms: Sequence[Weighted], evidence: Evidence) -> bool:
+def scores_other_tokens(terms: Sequence[Term], evidence: Evidence) -> bool:
     """Whether the terms of a sum are scored on different tokens."""
     texts: dict[_Text, None] = {}
-    for _, arm, metric in terms:
-        texts[_text_of(arm, metric, texts, evidence)] = None
+    for term in terms:
+        texts[_text_of(term, texts, evidence)] = None
     return len(texts) > 1
 
 
-def _text_of(arm: str, metric: str, known: Iterable[_Text], evidence: Evidence) -> _Text:
-    """The evaluation set of a metric and what was in it, or one of the `known` that scores the same tokens of a text.
+def _text_of(term: Term, known: Iterable[_Text], evidence: Evidence) -> _Text:
+    """The evaluation set of a term and what was in it, or one of the `known` that scores the same tokens of a text.
 
     Sets of one split of a text that differ in the length of their blocks score the same tokens, with other context
     before them: their items then have the same numbers of tokens and of bytes, one by one, or several of one set those
     of one item of the other. Two sets of generated samples are always other samples.
     """
-    name, _ = _set_of(metric)
-    sets, what = evidence.items.get(arm, {}), evidence.evaluated.get(arm, {})
+    name, _ = _set_of(term.metric)
+    sets, what = evidence.items.get(term.name, {}), evidence.evaluated.get(term.name, {})
     split = name.partition("@")[0]
     for text in known:
         other, there = text

@@ -50,10 +50,16 @@ class Contrast:
     than: str
     estimate: Estimate
     region: Region
-    lower: float
-    upper: float
     errors: tuple[float, float]
     usual: tuple[float, float]
+
+    @property
+    def lower(self) -> float:
+        return self.estimate.lower(self.errors[0])
+
+    @property
+    def upper(self) -> float:
+        return self.estimate.upper(self.errors[1])
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -105,7 +111,7 @@ class _UnjudgedClaim:
     claim: Claim
     estimates: tuple[ClaimEstimate, ...]
     notes: tuple[str, ...]
-    barred: bool = False
+    barred: bool
 
     def p(self) -> float:
         """The smallest level at which the claim is decided, to the side of the estimates."""
@@ -117,18 +123,15 @@ class _UnjudgedClaim:
         refuted = [edges(region) * region_p_values(estimate, region)[1] for estimate, region in parts]
         return min(1.0, len(parts) * min(refuted))
 
-    def judge(self, level: float, p_adjusted: float, next_level: float) -> Verdict:
+    def judge(self, level: float, p: float, p_adjusted: float, next_level: float) -> Verdict:
         contrasts = []
         for each in self.estimates:
-            below, above = _errors(each.estimate, each.region, level, len(self.estimates))
-            limits = each.estimate.lower(below), each.estimate.upper(above)
+            errors = _errors(each.estimate, each.region, level, len(self.estimates))
             named = self.claim.arm if each.than else self.claim.label
-            contrasts.append(
-                Contrast(named, each.than, each.estimate, each.region, *limits, (below, above), each.usual)
-            )
+            contrasts.append(Contrast(named, each.than, each.estimate, each.region, errors, each.usual))
         outcome = "undecided" if self.barred else _outcome(contrasts)
         needed = _needed(contrasts, next_level) if outcome == "undecided" and not self.barred else None
-        return Verdict(self.claim, outcome, tuple(contrasts), level, self.p(), p_adjusted, needed, self.notes)
+        return Verdict(self.claim, outcome, tuple(contrasts), level, p, p_adjusted, needed, self.notes)
 
 
 def _outcome(contrasts: Sequence[Contrast]) -> VerdictOutcome:
@@ -150,18 +153,18 @@ def judge_family(
 
     `next_alpha`: that of a look at more seeds, by which it is said how many would decide; None for the same.
     """
-    cases = [
-        replace(_collect(claim, evidence), barred=bool(evidence.unbeaten) and not claim.exact)
-        for claim, evidence in family
-    ]
+    cases = [_collect(claim, evidence) for claim, evidence in family]
+    p_values = [case.p() for case in cases]
     shared = [index for index, case in enumerate(cases) if not case.claim.exact]
-    p_values = [cases[index].p() for index in shared]
-    corrected = dict(zip(shared, zip(holm_levels(p_values, alpha), holm_adjusted(p_values), strict=True), strict=True))
+    of_shared = [p_values[index] for index in shared]
+    corrected = dict(
+        zip(shared, zip(holm_levels(of_shared, alpha), holm_adjusted(of_shared), strict=True), strict=True)
+    )
     share = 1.0 if next_alpha is None else next_alpha / alpha
     found = []
     for index, case in enumerate(cases):
         level, p_adjusted = corrected.get(index, (0.0, 0.0))
-        found.append(case.judge(level, p_adjusted, level * share))
+        found.append(case.judge(level, p_values[index], p_adjusted, level * share))
     return [_with_items(verdict, evidence) for verdict, (_, evidence) in zip(found, family, strict=True)]
 
 
@@ -175,9 +178,7 @@ def _with_items(verdict: Verdict, evidence: Evidence) -> Verdict:
         found = None if terms is None else item_error(terms, evidence)
         if found is None:
             return verdict
-        estimate = widened(contrast.estimate, *found)
-        below, above = contrast.errors
-        wider.append(replace(contrast, estimate=estimate, lower=estimate.lower(below), upper=estimate.upper(above)))
+        wider.append(replace(contrast, estimate=widened(contrast.estimate, *found)))
     holds = _outcome(wider) == verdict.outcome
     if evidence.generated:
         return replace(verdict, elsewhere="on other samples too" if holds else "on these samples only")
@@ -194,26 +195,23 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
         return verdict
     if verdict.claim.counts_diverged or verdict.claim.exact:
         return verdict  # there, a trial without a result counts
-    contrasts = tuple(_open(each, *verdict.claim.flattering_limits(each.than, later)) for each in verdict.contrasts)
+    contrasts = tuple(
+        replace(each, estimate=opened(each.estimate, *verdict.claim.flattering_limits(each.than, later)))
+        for each in verdict.contrasts
+    )
     notes = tuple(dict.fromkeys((*verdict.notes, *_notes(verdict.claim, later))))
     if (outcome := _outcome(contrasts)) == verdict.outcome:
         return replace(verdict, notes=notes)
     return replace(verdict, outcome=outcome, contrasts=contrasts, notes=notes, p=1.0, p_adjusted=1.0, elsewhere="")
 
 
-def _open(contrast: Contrast, below: bool, above: bool) -> Contrast:
-    """The contrast with its limit below or above given up."""
-    estimate = opened(contrast.estimate, below, above)
-    lower, upper = -math.inf if below else contrast.lower, math.inf if above else contrast.upper
-    return replace(contrast, estimate=estimate, lower=lower, upper=upper)
-
-
 def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
-    notes = _notes(claim, evidence)
+    notes, barred = _notes(claim, evidence), bool(evidence.unbeaten) and not claim.exact
     if claim.needs_direction and evidence.directions.get(claim.metric or "") is None:
         notes.append(f"no finished trial says which direction of {claim.metric} is good")
-        return _UnjudgedClaim(claim, (), tuple(notes))
-    return _UnjudgedClaim(claim, () if claim.is_missing(evidence) else tuple(claim.estimates(evidence)), tuple(notes))
+        return _UnjudgedClaim(claim, (), tuple(notes), barred)
+    found = () if claim.is_missing(evidence) else tuple(claim.estimates(evidence))
+    return _UnjudgedClaim(claim, found, tuple(notes), barred)
 
 
 def _notes(claim: Claim, evidence: Evidence) -> list[str]:
