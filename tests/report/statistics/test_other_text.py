@@ -207,6 +207,13 @@ def test_a_difference_of_other_tokens_that_is_decided_holds_for_other_text() -> 
     claim = {"weights": {"a": {"test/loss": 1, "val/loss": -1}}, "below": 0.0}
     verdict = one(seen, metrics=("val/loss", "test/loss"), contrast=claim)
     assert verdict.outcome == "supported" and verdict.elsewhere == "on other text too"
+    assert verdict.notes == ("its terms score other tokens, so its interval holds the error over 200 items too",)
+    (note,) = one(replace(seen, items={}), metrics=("val/loss", "test/loss"), contrast=claim).notes
+    assert note == "its terms score other tokens, but no sums over items were kept: it holds for these texts only"
+    same = replace(seen, items={"a": {"val": rows(2 + item), "test": rows(2 + item)}})
+    of_one = {"weights": {"a": {"val/loss": 1, "val/accuracy": -1}}, "below": 5.0}
+    same = replace(same, values={("a", "val/accuracy"): np.array([0.5, 0.51, 0.49]), **same.values})
+    assert one(same, metrics=("val/loss", "val/accuracy"), contrast=of_one).notes == ()
 
 
 def test_an_estimate_that_is_no_mean_stays_as_it_is() -> None:

@@ -184,6 +184,20 @@ class ContrastClaim(SumClaim):
     def summands(self, than: str) -> Sequence[Term] | None:
         return self.terms
 
+    def notes(self, evidence: Evidence) -> list[str]:
+        """What its interval holds, where its terms score other tokens."""
+        from swapformer.report.statistics import other_text  # late: claims are read without scipy
+
+        terms = self.summands("")
+        if terms is None or self.exact or not all(other_text.is_over_items(term.metric) for term in terms):
+            return []
+        if not other_text.scores_other_tokens(terms, evidence):
+            return []
+        items = other_text.item_error(terms, evidence)
+        if items is None:
+            return ["its terms score other tokens, but no sums over items were kept: it holds for these texts only"]
+        return [f"its terms score other tokens, so its interval holds the error over {items[1]} items too"]
+
 
 @dataclass(frozen=True)
 class SlopeClaim(ContrastClaim):

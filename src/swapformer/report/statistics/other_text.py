@@ -74,6 +74,11 @@ def item_error(terms: Sequence[Term], evidence: Evidence) -> tuple[float, int] |
     return (math.sqrt(math.fsum(squares)), min(counts)) if counts else None
 
 
+def is_over_items(metric: str) -> bool:
+    """Whether a metric is that of an evaluation set, a ratio of sums over its items."""
+    return metric.startswith(("val/", "test/")) and _set_of(metric)[1] in _RATIOS
+
+
 def scores_other_tokens(terms: Sequence[Term], evidence: Evidence) -> bool:
     """Whether the terms of a sum are scored on different tokens."""
     texts: dict[_Text, None] = {}
