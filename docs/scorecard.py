@@ -5,7 +5,7 @@ An exercise's README answers what `exercises.yaml` says that it asks, item by it
     | item | grade | answer | verdict or number | figure | study |
     |---|---|---|---|---|---|
     | 1 heads from 1 to 32 | measured | flat from 4 to 32 | 0.002 nats | [axis](width/results/axis.svg) | `width` |
-    | 2 … | not run | | `deepest` would tell | – | – |
+    | 2 … | not run | | `depths` would tell | – | – |
 
 An item's number comes first; a figure is a link to a file, a study the name of a part (or of the exercise); – is none.
 Only what is `measured` or `derived` is answered; `undecided` and `not run` say what would decide, `outside` why.

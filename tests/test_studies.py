@@ -43,7 +43,7 @@ EXPANDED = (
     *("01_attention_complexity/width", "02_attention_patterns/induction", "03_causal_mask/encoder"),
     *("04_head_count/width", "05_kv_sharing/quality", "06_sinusoid_linearity/tables", "07_position_encodings/copy"),
     *("08_rope_alibi/copy", "09_activations/dead", "10_ffn_sparsity/facts", "11_norm_placement/range"),
-    *("12_initialisation/deepest", "13_sparse_patterns/series", "14_architecture_tradeoffs/language"),
+    *("12_initialisation/depths", "13_sparse_patterns/series", "14_architecture_tradeoffs/language"),
     *("15_open_questions/hints", "16_modern_recipe/needed", "17_learning_rates"),
 )
 """One study of each exercise, whose arms take other options than those of the others."""

@@ -82,9 +82,9 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     texts = [seeds("07_position_encodings/to_128", f"val/exact_match@{length}")["alibi"].mean() for length in (64, 128)]
     time = [seeds("08_rope_alibi/cost", f"time/all@{length}").mean() for length in (1024, 2048, 4096)]
     dead = seeds("09_activations/dead", "val/loss", where="`optim.lr` == 0.01")
-    depth = [seeds("12_initialisation/deep", "val/loss", step=150, where=f"condition == 'model.num_layers={n}'").mean()
-             for n in (6, 24)]  # fmt: skip
-    depth.append(seeds("12_initialisation/deepest", "val/loss", step=150).mean())
+    depths = [seeds("12_initialisation/depths", "val/loss", where=f"`model.num_layers` == {n}").mean()
+              for n in (6, 24, 48)]  # fmt: skip
+    deep = {arm: told(*(at[arm] for at in depths)) for arm in ("pre", "post", "deepnorm")}
     one, four = (seeds("12_initialisation/natural", "val/loss", where=f"`model.num_heads` == {n}") for n in (1, 4))
     spoken = [seeds("13_sparse_patterns/dialogue", "val/loss", step=step).mean() for step in (200, 300, 600)]
     linked = seeds("13_sparse_patterns/code", "probe/linked_loss")
@@ -140,8 +140,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("15", f"saves {100 * early[0]:.0f} % for {told(early[1] - early[2], digits=3)}"),
         ("15", f"relative entropy {told(entropy['entmax15'], entropy['sparsemax'])} in place of "
                + told(entropy["standard"])),
-        ("12", f"(two batches) {told(*(at['pre'] for at in depth))}; {told(*(at['deepnorm'] for at in depth))}"),
-        ("12", f"(150 steps {told(*(at['post'] for at in depth))})"),
+        ("12", f"pre {deep['pre']}, post {deep['post']}, deepnorm {deep['deepnorm']}"),
         ("12", f"{apart(one['unscaled'], one['dot'], 3)}, natural {apart(one['natural'], one['dot_xavier'], 3)} nats"),
         ("12", f"(four heads {apart(four['natural'], four['dot_xavier'], 3)})"),
         ("13", f"({told(*(at['bias'] - at['no_speaker'] for at in spoken))} after 200, 300, 600)"),
