@@ -96,8 +96,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         crossing[arm] = n * 2 ** (slower / (slower - faster))
     longer = [seeds("14_architecture_tradeoffs/language", metric)["linear_conv"].mean()
               for metric in ("val/loss@4096", "val/loss")]  # fmt: skip
-    warm = [seeds("11_norm_placement/range", "val/loss", where=f"`optim.lr` == {rate}")[arm].mean()
-            for rate, arm in ((0.0003, "post"), (0.001, "post_warm"))]  # fmt: skip
+    warm = seeds("12_initialisation/warm_up", "val/loss").mean()
     early = [seeds("15_open_questions/rates", f"probe/early_exit/{what}")["early_exit"].mean()
              for what in ("saved/0.5", "loss/0.5", "loss/1")]  # fmt: skip
     entropy = seeds("15_open_questions/rates", "probe/entropy").mean()
@@ -131,8 +130,6 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("11", f"{told(fall[24]['post'], digits=4)} (24 layers), {told(fall[12]['post'])} (12), "
                f"{told(fall[6]['post'])} (6); deepnorm: {told(fall[24]['deepnorm'])}"),
         ("11", f"pre-norm's {told(fall[24]['pre'], digits=1)})"),
-        ("11", f"without best {told(warm[0] - warm[1])} worse (.0003)"),
-        ("12", f"(own rates {told(warm[0] - warm[1])})"),
         ("14", f"from about {round(crossing['linear'], -1):.0f} tokens on"),
         ("14", f"gated_delta from about {round(crossing['gated_delta'], -2):,.0f}".replace(",", " ")),
         ("14", f"(`lengths` {math.exp(steps[2048]['gated_delta'] - steps[2048]['softmax']):.2f})"),
@@ -141,6 +138,9 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("15", f"relative entropy {told(entropy['entmax15'], entropy['sparsemax'])} in place of "
                + told(entropy["standard"])),
         ("12", f"pre {deep['pre']}, post {deep['post']}, deepnorm {deep['deepnorm']}"),
+        ("11", f"gains post-norm {told(warm['post'] - warm['post_warm'])} nats at own rates"),
+        ("12", f"deepnorm and pre lose {told(warm['deepnorm_warm'] - warm['deepnorm'])} and "
+               + told(warm["pre_warm"] - warm["pre"])),
         ("12", f"{apart(one['unscaled'], one['dot'], 3)}, natural {apart(one['natural'], one['dot_xavier'], 3)} nats"),
         ("12", f"(four heads {apart(four['natural'], four['dot_xavier'], 3)})"),
         ("13", f"({told(*(at['bias'] - at['no_speaker'] for at in spoken))} after 200, 300, 600)"),
