@@ -36,6 +36,7 @@ NOTHING_TO_CHANGE = {
 """El Niño's 61 rows are too few to be cut otherwise; of one column no other can follow; a source of one column."""
 
 CHANGES: dict[str, Any] = {
+    "back": 2,
     "symbols": 77, "distinct": 3, "eval_lengths": ["3x"], "batch_size": 5,
     "eval_batch_size": 1, "digits": 2, "eval_digits": [6],
     "train_samples": 50, "split": [0.8, 0.1, 0.1], "block": 48, "stride": 16, "packing": "documents", "modulus": 89,

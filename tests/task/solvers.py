@@ -166,7 +166,7 @@ def referred(task: Any, before: Words) -> list[str]:
 
 
 def said(task: Any, before: Words) -> list[str]:
-    """Dialogue: after speaker and topic the last turn's word, then the speaker's word for the topic if it is known.
+    """Dialogue: after speaker and topic the word of `back` turns ago, then the speaker's for the topic if it is known.
 
     In rounds, where no noise ends a turn, who spoke as many turns ago as there are speakers begins the next.
     """
@@ -177,14 +177,14 @@ def said(task: Any, before: Words) -> list[str]:
         turns[-1].append(word)
     if not turns:
         return FREE
-    own = [turn[2 if number == 0 else 3] for number, turn in enumerate(turns[:-1])]
+    own = [turn[2 if number < task.back else 3] for number, turn in enumerate(turns[:-1])]
     known = {tuple(turn[:2]): word for turn, word in zip(turns[:-1], own, strict=True)}
-    here = turns[-1]
-    if len(here) == 2 and own:
-        return [own[-1]]
-    if len(here) == 3 and own and tuple(here[:2]) in known:
+    here, takes_up = turns[-1], len(own) >= task.back
+    if len(here) == 2 and takes_up:
+        return [own[-task.back]]
+    if len(here) == 2 + takes_up and tuple(here[:2]) in known:
         return [known[tuple(here[:2])]]
-    if task.rounds and len(here) == (4 if own else 3) and len(turns) >= task.speakers:
+    if task.rounds and len(here) == 3 + takes_up and len(turns) >= task.speakers:
         return [turns[-task.speakers][0]]
     return FREE
 

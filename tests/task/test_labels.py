@@ -62,6 +62,7 @@ SEQUENCES: dict[str, Case] = {
     "plain coreference": (Coreference, solvers.referred, {"distractors": 0, "features": 2, "lengths": [2, 8]}),
     "dialogue": (Dialogue, solvers.said, {"lengths": [2, 8], "eval_lengths": [16]}),
     "plain dialogue": (Dialogue, solvers.said, {"distractors": 0, "speakers": 2, "topics": 2, "lengths": [2, 8]}),
+    "dialogue of two turns back": (Dialogue, solvers.said, {"back": 2, "lengths": [3, 8], "eval_lengths": [16]}),
     "dialogue in rounds": (Dialogue, solvers.said, {"distractors": 0, "rounds": True, "lengths": [3, 9]}),
 }
 CASES = {**QUESTIONS, **SEQUENCES}

@@ -96,6 +96,7 @@ class Dialogue(Synthetic):
     Each speaker has one word for each topic, drawn again for every dialogue, and keeps to it; the first turn takes up
     no word; up to `distractors` of `noise` meaningless words end a turn. So the word that is taken up is found one turn
     back, and the own word in an earlier turn of the same speaker, if there was one on this topic: both are scored.
+    `back`: b turns back stands the word that is taken up, by default in the last turn; the first b take up none.
     `rounds`: speakers take turns in an order that is drawn for each dialogue, all before one speaks again, and who
     speaks next is scored too once all have spoken. `speakers`, `topics`, `words`: sizes of their alphabets.
     `lengths`: [fewest, most] turns in training; `eval_lengths`: each adds a set "@n" of n turns, 2x is twice the most.
@@ -105,7 +106,6 @@ class Dialogue(Synthetic):
     """
 
     remedy = "raise task.words"
-    shortest = 2
     tags = ("turn", "speaker", "topic", "boundary")
 
     def __init__(
@@ -117,12 +117,13 @@ class Dialogue(Synthetic):
         noise: Several = 16,
         distractors: Natural = 2,
         rounds: bool = False,
+        back: Count = 1,
         lengths: Sequence[int] = (4, 12),
         **settings: Any,
     ) -> None:
-        self.speakers, self.topics, self.rounds = speakers, topics, rounds
+        self.speakers, self.topics, self.rounds, self.back = speakers, topics, rounds, back
         self.words, self.noise = words, noise
-        self.distractors = distractors
+        self.distractors, self.shortest = distractors, back + 1
         sizes = (("s", speakers), ("t", topics), ("w", words), (".", noise))
         self.tokens = (*(f"{kind}{index}" for kind, size in sizes for index in range(size)), "<pad>")
         super().__init__(lengths=lengths, **settings)
@@ -131,7 +132,7 @@ class Dialogue(Synthetic):
         return (self.distractors + 3) * length
 
     def tokens_at(self, length: int) -> int:
-        return (self.distractors + 4) * length - 1
+        return (self.distractors + 4) * length - self.back
 
     def draw(self, generator: torch.Generator, lengths: Tensor, longest: int) -> Tensor:
         rows, turns, filler = len(lengths), longest, self.vocab_size - 1
@@ -154,7 +155,7 @@ class Dialogue(Synthetic):
         rows, filler = len(content), self.vocab_size - 1
         turns = content.view(rows, -1, self.distractors + 3)
         speaker, topic, word, noise = turns[..., :1], turns[..., 1:2], turns[..., 2:3], turns[..., 3:]
-        said = word.roll(1, 1).masked_fill(word == filler, filler)
+        said = word.roll(self.back, 1).masked_fill(word == filler, filler)
         tokens = torch.cat([speaker, topic, said, word, noise], dim=2)
         pair = (speaker * (filler + 1) + topic).squeeze(2)
         before = torch.ones(pair.shape[1], pair.shape[1], dtype=torch.bool).tril(-1)
@@ -171,7 +172,8 @@ class Dialogue(Synthetic):
             "topic": torch.where(named, topic - self.speakers, self.topics),
             "boundary": (~named).long(),
         }
-        spoken = torch.arange(tokens.flatten(1).shape[1]) != 2  # nothing is taken up in the first turn
+        taken_up = torch.arange(tokens.shape[2]) == 2
+        spoken = ~(taken_up & (number < self.back)).flatten()  # nothing is taken up in the first turns
 
         def laid_out(values: Tensor, empty: int) -> Tensor:
             return append_filler(values.expand_as(tokens).flatten(1)[:, spoken], empty)
