@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,16 @@ def test_a_mirror_that_is_killed_is_named_with_what_completes_it(
     with caplog.at_level(logging.WARNING), mirror_trials([(Target(ID), config)], store):
         os.kill(started[0].pid, signal.SIGKILL)
     assert "mirror: it was killed by SIGKILL; the same command again shows what is lacking" in caplog.text
+
+
+def test_a_problem_is_told_as_it_was_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With its full stop, and without the dots of headway around it."""
+    said = "..\nRuntimeError: the disk is full.\n.\n."
+    code = f"import sys; sys.stdin.read(); sys.stdout.write({said!r})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with caplog.at_level(logging.WARNING):
+        process_module._end(process, 60.0, tmp_path)
+    assert caplog.messages == ["mirror: RuntimeError: the disk is full."]
 
 
 def test_without_a_logger_no_process_is_started(store: Store) -> None:

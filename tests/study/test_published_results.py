@@ -85,6 +85,9 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     depths = [seeds("12_initialisation/depths", "val/loss", where=f"`model.num_layers` == {n}").mean()
               for n in (6, 24, 48)]  # fmt: skip
     deep = {arm: told(*(at[arm] for at in depths)) for arm in ("pre", "post", "deepnorm")}
+    deeper = [told(at[arm] - depths[0][arm]) for arm in ("pre", "deepnorm") for at in depths[1:]]
+    far = seeds("08_rope_alibi/needle", "val/accuracy@256").mean()
+    whole = seeds("11_norm_placement/gains", "probe/stream_rank_last:init").mean()
     one, four = (seeds("12_initialisation/natural", "val/loss", where=f"`model.num_heads` == {n}") for n in (1, 4))
     spoken = [seeds("13_sparse_patterns/dialogue", "val/loss", step=step).mean() for step in (200, 300, 600)]
     linked = seeds("13_sparse_patterns/code", "probe/linked_loss")
@@ -138,9 +141,13 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("15", f"relative entropy {told(entropy['entmax15'], entropy['sparsemax'])} in place of "
                + told(entropy["standard"])),
         ("12", f"pre {deep['pre']}, post {deep['post']}, deepnorm {deep['deepnorm']}"),
+        ("08", f"with {told(far['rope'])}, others {told(far['alibi'])} to {told(far['none'])}"),
+        ("11", f"pre's {told(rank[6]['pre'], digits=1)}–{told(rank[24]['pre'], digits=1)}"),
+        ("11", f"with branches of .7 it is {told(whole['g70'], digits=1)}, of .5 {told(whole['g50'], digits=1)}"),
         ("11", f"gains post-norm {told(warm['post'] - warm['post_warm'])} nats at own rates"),
         ("12", f"deepnorm and pre lose {told(warm['deepnorm_warm'] - warm['deepnorm'])} and "
                + told(warm["pre_warm"] - warm["pre"])),
+        ("12", "pre-norm loses {} to 24 layers and {} to 48, deepnorm {} and {}".format(*deeper)),
         ("12", f"{apart(one['unscaled'], one['dot'], 3)}, natural {apart(one['natural'], one['dot_xavier'], 3)} nats"),
         ("12", f"(four heads {apart(four['natural'], four['dot_xavier'], 3)})"),
         ("13", f"({told(*(at['bias'] - at['no_speaker'] for at in spoken))} after 200, 300, 600)"),

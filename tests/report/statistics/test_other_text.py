@@ -207,9 +207,11 @@ def test_a_difference_of_other_tokens_that_is_decided_holds_for_other_text() -> 
     claim = {"weights": {"a": {"test/loss": 1, "val/loss": -1}}, "below": 0.0}
     verdict = one(seen, metrics=("val/loss", "test/loss"), contrast=claim)
     assert verdict.outcome == "supported" and verdict.elsewhere == "on other text too"
-    assert verdict.notes == ("its terms score other tokens, so its interval holds the error over 200 items too",)
+    assert verdict.notes == ("its terms score other tokens, so its interval includes the error over 200 items",)
     (note,) = one(replace(seen, items={}), metrics=("val/loss", "test/loss"), contrast=claim).notes
-    assert note == "its terms score other tokens, but no sums over items were kept: it holds for these texts only"
+    assert (
+        note == "its terms score other tokens, but no sums over items were kept: the verdict is about these tokens only"
+    )
     same = replace(seen, items={"a": {"val": rows(2 + item), "test": rows(2 + item)}})
     of_one = {"weights": {"a": {"val/loss": 1, "val/accuracy": -1}}, "below": 5.0}
     same = replace(same, values={("a", "val/accuracy"): np.array([0.5, 0.51, 0.49]), **same.values})

@@ -15,6 +15,7 @@ from scipy import stats
 
 from swapformer.report.page import wording
 from swapformer.report.statistics import verdicts
+from swapformer.report.statistics.claim_fields import difference
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.estimates import rates_estimate
 from swapformer.report.statistics.evidence import Evidence
@@ -480,3 +481,24 @@ def test_that_one_model_diverges_as_often_as_itself_is_no_evidence() -> None:
     said = {"arm": "a", "than": "b", "margin": 0.9}
     assert one(trained(CEILING, {}), diverges=said).outcome == "refuted"
     assert one(trained(CEILING, {"a": "pqrstuvw", "b": "pqrstuvw"}), diverges=said).outcome == "undecided"
+
+
+def test_times_that_half_of_the_trials_never_come_to_leave_both_limits_open() -> None:
+    """Cut off at the budget they vary less than their law; fewer than half are a mean like any other."""
+    seen = evidence({"a": [9.0, 9.0, 5.0, 6.0], "b": [2.0, 3.0, 2.5, 2.2]}, metric="derived/steps")
+    for missed, open_ends in (([True, True, False, False], True), ([True, False, False, False], False)):
+        unreached = {("a", "derived/steps"): np.array(missed)}
+        found = replace(seen, censored=frozenset({"derived/steps"}), unreached=unreached)
+        assert found.flattering_limits(difference("a", "b", "derived/steps")) == (open_ends, open_ends)
+        assert math.isinf(found.mean_difference("a", "b", "derived/steps").lower(0.025)) == open_ends
+
+
+def test_one_seed_against_several_is_held_to_what_one_more_of_them_would_give() -> None:
+    """mean ± t(n − 1) · sd · √(1 + 1/n), by hand: the mean's own interval ends at 2.2 and would call 2.3 outside."""
+    many, nan = np.array([1.8, 2.2, 1.9, 2.1, 2.0]), math.nan
+    half = stats.t.ppf(0.975, 4) * many.std(ddof=1)
+    assert half * math.sqrt(1 / 5) < 0.3 < half * math.sqrt(1 + 1 / 5) < 0.6
+    for alone, where in ((2.3, "inside"), (2.6, "outside")):
+        seen = evidence({"a": [*many, nan], "b": [*[nan] * 5, alone]})
+        (note,) = one(seen, lower={"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.0}).notes
+        assert f"the one seed of b lies {where} what one more seed of a would give" in note

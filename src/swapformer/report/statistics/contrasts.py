@@ -195,8 +195,10 @@ class ContrastClaim(SumClaim):
             return []
         items = other_text.item_error(terms, evidence)
         if items is None:
-            return ["its terms score other tokens, but no sums over items were kept: it holds for these texts only"]
-        return [f"its terms score other tokens, so its interval holds the error over {items[1]} items too"]
+            return [
+                "its terms score other tokens, but no sums over items were kept: the verdict is about these tokens only"
+            ]
+        return [f"its terms score other tokens, so its interval includes the error over {items[1]} items"]
 
 
 @dataclass(frozen=True)

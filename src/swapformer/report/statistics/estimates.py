@@ -277,7 +277,7 @@ def factor(log: Estimate) -> Estimate:
 
 
 def exp(x: float) -> float:
-    """e to the x, or infinite."""
+    """e to the power of x; infinite where that is too large, nan for nan."""
     return math.exp(x) if x < 700 else math.inf if x == x else math.nan
 
 

@@ -1,4 +1,4 @@
-"""Holm's procedure."""
+"""Holm's procedure: several hypotheses are tested so that any error among them stays below one level."""
 
 from __future__ import annotations
 

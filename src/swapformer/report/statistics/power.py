@@ -48,7 +48,7 @@ def power(distance: float, sd: float, seeds: int, error: float = 0.05, freedom: 
     threshold = float(special.stdtrit(degrees, 1 - error))
     shift = math.sqrt(seeds) * distance / sd
     missed = float(special.nctdtr(degrees, shift, threshold))
-    return 1.0 if math.isnan(missed) else 1 - missed  # it is not computed where it is next to nothing
+    return 1.0 if math.isnan(missed) else 1 - missed  # nan where it is too small to be computed
 
 
 def fewest(enough: Callable[[int], bool]) -> int | None:
@@ -100,7 +100,7 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         parts = [seeds_for(part, region, error) for part in (estimate.inner, estimate.second)]
         return None if None in parts else max((part for part in parts if part is not None), key=lambda p: p.effort)
     if isinstance(estimate, estimates.MeanEstimate) and math.isfinite(distance):
-        return _by_t(estimate, distance, error)
+        return _seeds_by_t(estimate, distance, error)
     if not isinstance(estimate, estimates.IdenticalEstimate | ShareEstimate) or not distance < math.inf:
         return None
     if isinstance(estimate, estimates.IdenticalEstimate) and math.isinf(estimate.most - estimate.least):
@@ -111,7 +111,7 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
     return SeedRange(enough, enough)
 
 
-def _by_t(estimate: estimates.MeanEstimate, distance: float, error: float) -> SeedRange | None:
+def _seeds_by_t(estimate: estimates.MeanEstimate, distance: float, error: float) -> SeedRange | None:
     """The fewest seeds for the small and the large end of what the spread over seeds may truly be.
 
     The spread's 80 % interval (chi-squared) is translated into a range; the observed distance is taken as the true
