@@ -8,7 +8,7 @@ from torch.nn import functional
 from swapformer.model.activation.base import Activation
 from swapformer.model.dims import Dims
 from swapformer.model.layers import shift
-from swapformer.ranges import Share
+from swapformer.ranges import OpenShare
 
 
 class ReLU(Activation):
@@ -25,7 +25,7 @@ class LeakyReLU(Activation):
         slope: below 0.
     """
 
-    def __init__(self, dims: Dims, *, slope: Share) -> None:
+    def __init__(self, dims: Dims, *, slope: OpenShare) -> None:
         super().__init__(dims)
         self.slope = slope
 
