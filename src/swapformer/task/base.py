@@ -13,18 +13,16 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError, suggest
+from swapformer.interface import IGNORE as IGNORE
 from swapformer.interface import MAIN, Interface
+from swapformer.interface import Direction as Direction
 from swapformer.ranges import Declared
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
-IGNORE = -100
-"""The target of a position that carries no loss."""
-
 MEASURED = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 """What is measured of predicted symbols, unless a task says otherwise."""
-Direction = Literal["lower", "higher"]
 Split = Literal["train", "val", "test"]
 
 
