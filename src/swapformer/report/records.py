@@ -108,7 +108,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     manifest = read_manifest(study_dir)
     problems: list[str] = []
     cells, metrics, histories = [], [], []
-    ways = ways_of(manifest)
+    ways = ways_of(manifest.derive, manifest.claims)
     until = times_of(ways)
     followed = list(dict.fromkeys([*manifest.metrics, *(split_moment(metric)[0] for metric in manifest.metrics)]))
     directions: dict[str, str] = {}
@@ -220,7 +220,7 @@ def _item_problems(kept: Mapping[tuple[str, str], list[Items]]) -> Iterator[str]
 def _targets(manifest: Manifest, runs_dir: Path, problems: list[str]) -> dict[tuple[str, int], dict[str, float]]:
     """(condition, seed) → derived name → the value at which the history of the arm that it names ends."""
     found: dict[tuple[str, int], dict[str, float]] = {}
-    for name, (arm, metric) in target_arms(ways_of(manifest)).items():
+    for name, (arm, metric) in target_arms(ways_of(manifest.derive, manifest.claims)).items():
         for cell in manifest.cells:
             folder = runs_dir / "trials" / cell.trial
             if cell.arm == arm and cell.trial and read_trial(folder, cell, problems).status == FINISHED:
