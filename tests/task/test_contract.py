@@ -47,8 +47,8 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "another each time": ("generator=stream(*key)", "", "must give the same batch whenever it is asked, but gave two"),
     "batches of two sizes": ("(self.batch_size, self", "(self.batch_size + key[-1], self", "gives 32 and 33"),
     "other rows alone": (
-        "    def metrics",
-        "    def train_rows(self, seed, step, *rows):\n        return self.batch(0)\n\n    def metrics",
+        "    def fingerprint",
+        "    def train_rows(self, seed, step, *rows):\n        return self.batch(0)\n\n    def fingerprint",
         "must give the sequences that train_batch has there, but gives others",
     ),
     "no sets": (SETS, "[]", r"evaluation\(\"val\"\) must begin with a set named \"\", but its sets are none"),
