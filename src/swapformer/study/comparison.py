@@ -82,6 +82,13 @@ def require_free(roles: Mapping[str, Collection[str]], overrides: Sequence[str],
                 raise UsageError(f"{where} must not set {key}, which `{role}` sets for all arms; take it out of one")
 
 
+def require_keys(raw: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
+    """Raise UsageError for a key that a mapping of the study file cannot have."""
+    for name in raw:
+        if name not in known:
+            raise UsageError(f"unknown key {quote(name)} in {where}{suggest(str(name), known)}")
+
+
 def parse_tune(raw: object) -> SearchSpace | None:
     """`{optim.lr: [3e-4, 1e-3], seeds: 3}`; `seeds` is a number or a list."""
     if raw is None:

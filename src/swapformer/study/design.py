@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from swapformer.errors import UsageError, quote, suggest
+from swapformer.errors import UsageError, quote
 from swapformer.ranges import Positive, fits
+from swapformer.study.comparison import require_keys
 from swapformer.study.config import overrides as texts
 
 KINDS = ("leave_one_out", "add_one_in", "both")
@@ -68,9 +69,7 @@ def with_design(raw: Mapping[str, Any]) -> dict[str, Any]:
 def _checked(design: object) -> Mapping[str, Any]:
     if not isinstance(design, Mapping):
         raise UsageError(f"`design` must be {{kind: …, changes: {{NAME: [OVERRIDE, …], …}}}}, not {quote(design)}")
-    for key in design:
-        if key not in KEYS:
-            raise UsageError(f"unknown key {quote(key)} in `design`{suggest(str(key), KEYS)}")
+    require_keys(design, KEYS, "`design`")
     if design.get("kind") not in KINDS:
         raise UsageError(f"`design.kind` must be one of {', '.join(KINDS)}, not {quote(design.get('kind'))}")
     changes = design.get("changes")

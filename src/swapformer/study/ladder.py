@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from swapformer.errors import UsageError, quote, suggest
+from swapformer.errors import UsageError, quote
 from swapformer.ranges import Positive, fits
 from swapformer.results.arms import RUNG
+from swapformer.study.comparison import require_keys
 from swapformer.study.config import overrides as texts
 
 TOKENS_PER_PARAMETER = "tokens_per_parameter"
@@ -63,9 +64,7 @@ def parse_ladder(raw: object) -> Ladder | None:
         return None
     if not isinstance(raw, Mapping) or "sizes" not in raw:
         raise UsageError(f"`ladder` must be {{sizes: {{NAME: [OVERRIDE, …], …}}}}, not {quote(raw)}")
-    for key in raw:
-        if key not in KEYS:
-            raise UsageError(f"unknown key {quote(key)} in `ladder`{suggest(str(key), KEYS)}")
+    require_keys(raw, KEYS, "`ladder`")
     sizes, ratio = _named(raw["sizes"]), raw.get(TOKENS_PER_PARAMETER)
     if ratio is not None and not fits(Positive, ratio):
         raise UsageError(f"`{TOKENS_PER_PARAMETER}` must be a number above 0, such as 20, not {quote(ratio)}")

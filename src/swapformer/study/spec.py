@@ -160,7 +160,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     if not isinstance(raw, dict):
         raise UsageError("a study file must be a mapping with at least `baseline` and `arms`, or a `design`")
     raw = with_command(with_design(raw))
-    _known_keys(raw, KEYS, "a study")
+    comparison.require_keys(raw, KEYS, "a study")
     chosen, section = _scale(raw.get("scales"), scale)
     arms = _arms(raw.get("arms"))
     if "baseline" not in raw:
@@ -256,12 +256,6 @@ def _check_roles(spec: Spec) -> None:
         raise UsageError("`looks` add seeds while claims are undecided, but this study has no claims; give seeds: N")
 
 
-def _known_keys(raw: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
-    for name in raw:
-        if name not in known:
-            raise UsageError(f"unknown key {quote(name)} in {what}{suggest(str(name), known)}")
-
-
 def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
     """The chosen scale's name and section; both are empty where a study has no scales."""
     if scales is None:
@@ -271,7 +265,7 @@ def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(scales, dict) or not all(isinstance(section or {}, dict) for section in scales.values()):
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
     for scale, section in scales.items():
-        _known_keys(section or {}, OWN_KEYS, f"scale {quote(scale)}")
+        comparison.require_keys(section or {}, OWN_KEYS, f"scale {quote(scale)}")
     chosen = DEFAULT_SCALE if wanted is None else wanted
     if chosen not in scales:
         raise UsageError(f"this study has no scale {quote(chosen)}{suggest(chosen, scales)}")
