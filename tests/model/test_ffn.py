@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from swapformer.model.activation import (
     GELU,
     Activation,
     Identity,
+    LeakyReLU,
     Mish,
     ReLU,
     ReLU2,
@@ -49,6 +51,7 @@ def agree(one: Tensor, other: Tensor, leaves: list[Tensor], bound: float = 1e-10
     ("make", "definition"),
     [
         (ReLU2, lambda x: x * x * (x > 0)),
+        (partial(LeakyReLU, slope=0.1), lambda x: x * (x > 0) + 0.1 * x * (x <= 0)),
         (Mish, functional.mish),
         (Tanh, lambda x: (x.exp() - (-x).exp()) / (x.exp() + (-x).exp())),
         (Sigmoid, lambda x: 1 / (1 + (-x).exp())),

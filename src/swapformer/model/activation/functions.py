@@ -8,6 +8,7 @@ from torch.nn import functional
 from swapformer.model.activation.base import Activation
 from swapformer.model.dims import Dims
 from swapformer.model.layers import shift
+from swapformer.ranges import OpenShare
 
 
 class ReLU(Activation):
@@ -15,6 +16,21 @@ class ReLU(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(x)
+
+
+class LeakyReLU(Activation):
+    """x above 0 and `slope` · x below it, so that no unit is without a gradient (Maas et al. 2013).
+
+    Args:
+        slope: below 0.
+    """
+
+    def __init__(self, dims: Dims, *, slope: OpenShare) -> None:
+        super().__init__(dims)
+        self.slope = slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.leaky_relu(x, self.slope)
 
 
 class ReLU2(Activation):

@@ -78,6 +78,30 @@ class LookPath:
         return math.fsum(look.error for look in self.looks)
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """What a series of looks is about: the trials of the arms in claims, by seed, and the ids of their settings."""
+
+    arms: frozenset[str]
+    trials: Mapping[int, tuple[str, ...]]
+    settings: frozenset[str]
+
+    @classmethod
+    def of(cls, manifest: Manifest, claims: Sequence[Claim]) -> _Subject:
+        arms = frozenset(arm for claim in claims for arm in claim.arms)
+        trials: dict[int, list[str]] = {}
+        for cell in manifest.cells:
+            if cell.arm in arms and cell.trial:
+                trials.setdefault(cell.seed, []).append(cell.trial)
+        ids = {seed: tuple(sorted(found)) for seed, found in trials.items()}
+        settings = frozenset(found for (arm, _), found in manifest.settings.items() if arm in arms)
+        return cls(arms, ids, settings)
+
+    def series(self, ledger: Ledger, environments: Collection[str] = ()) -> Series | None:
+        """The looks of a ledger at it; the newest where there are several."""
+        return next((s for s in reversed(ledger.series) if s.is_about(self.trials, environments, self.settings)), None)
+
+
 def next_error(spent: Sequence[float], all_stated: bool, declared: int = 0, alpha: float = ALPHA) -> float:
     """The error of the next look after looks that took `spent`, where so many looks were `declared`, if any."""
     first = FIRST * alpha
@@ -93,13 +117,12 @@ def next_error(spent: Sequence[float], all_stated: bool, declared: int = 0, alph
 def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -> LookPath:
     """The looks of the ledger and those that judging these records now adds."""
     manifest = records.manifest
-    arms = {arm for claim in claims for arm in claim.arms}
-    trials = _trials(manifest, arms)
-    cells = records.cells[records.cells["arm"].isin(arms)]
+    subject = _Subject.of(manifest, claims)
+    cells = records.cells[records.cells["arm"].isin(subject.arms)]
     environments = tuple(sorted({where for where in cells["environment"] if where}))
     awaited = cells["status"].isin(() if records.whole else _OPEN)
     open_seeds, here = set(cells.loc[awaited, "seed"]), set(cells["seed"])
-    series, of = _series(manifest, trials, environments, settings_of(manifest, arms)), claims_digest(claims)
+    series, of = subject.series(manifest.ledger, environments), claims_digest(claims)
     looks = list(takewhile(lambda look: look.trials.keys() <= here, series.looks)) if series else []
     if series and len(looks) < len(series.looks):
         return LookPath(tuple(looks), series, of)  # a sequential study that is run again has not come to the others yet
@@ -110,7 +133,7 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         new = [seed for seed in seeds if seed not in known]
         all_stated = set(manifest.seeds) <= {*known, *new}
         error = next_error([look.error for look in looks], all_stated, len(manifest.looks), alpha)
-        looks.append(Look(error, {seed: trials.get(seed, ()) for seed in new}, environments, of))
+        looks.append(Look(error, {seed: subject.trials.get(seed, ()) for seed in new}, environments, of))
 
     for seeds in _steps(manifest, ended):
         if not set(seeds) <= {seed for look in looks for seed in look.trials}:
@@ -133,31 +156,10 @@ def _steps(manifest: Manifest, ended: Sequence[int]) -> Iterator[Sequence[int]]:
         yield manifest.seeds[:seeds]
 
 
-def _series(
-    manifest: Manifest, trials: Mapping[int, Collection[str]], environments: Collection[str], settings: frozenset[str]
-) -> Series | None:
-    """The looks of the ledger at this study as it is; the newest where there are several."""
-    return next((s for s in reversed(manifest.ledger.series) if s.is_about(trials, environments, settings)), None)
-
-
-def settings_of(manifest: Manifest, arms: Collection[str]) -> frozenset[str]:
-    """The ids of what these arms train, whatever the seed."""
-    return frozenset(found for (arm, _), found in manifest.settings.items() if arm in arms)
-
-
 def claims_digest(claims: Sequence[Claim]) -> str:
     """A digest of the claims that does not depend on their wording, order or spelling."""
     said = [{**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)} for claim in claims]
     return digest(sorted(json.dumps(each, sort_keys=True) for each in said))
-
-
-def _trials(manifest: Manifest, arms: Collection[str]) -> dict[int, tuple[str, ...]]:
-    """The ids of the trials that claims are about, by seed."""
-    found: dict[int, list[str]] = {}
-    for cell in manifest.cells:
-        if cell.arm in arms and cell.trial:
-            found.setdefault(cell.seed, []).append(cell.trial)
-    return {seed: tuple(sorted(ids)) for seed, ids in found.items()}
 
 
 def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], records: Records) -> Records:
@@ -168,24 +170,21 @@ def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], recor
     if not claims:
         return records
     store = Store(runs_dir)
-    arms = {arm for claim in claims for arm in claim.arms}
-    settings, trials = settings_of(records.manifest, arms), _trials(records.manifest, arms)
+    subject = _Subject.of(records.manifest, claims)
     added: Sequence[Look] = ()
     before = 0
 
     def update(ledger: Ledger) -> Ledger:
         nonlocal added, before
-        manifest = replace(records.manifest, ledger=ledger)
-        if _series(manifest, trials, (), settings) is None:
-            looks = _remembered(store, trials, settings)
-            ledger = ledger.add(looks, None, settings) if looks else ledger
-        path = look_path(claims, replace(records, manifest=replace(manifest, ledger=ledger)))
+        if subject.series(ledger) is None and (looks := _remembered(store, subject)):
+            ledger = ledger.add(looks, None, subject.settings)
+        path = look_path(claims, replace(records, manifest=replace(records.manifest, ledger=ledger)))
         added, before = path.added, len(path.taken)
-        return ledger.add(added, path.series, settings) if added else ledger
+        return ledger.add(added, path.series, subject.settings) if added else ledger
 
     try:
         ledger = update_ledger(study_dir, update)
-        _remember(store, added, before, trials, settings)
+        _remember(store, added, before, subject)
     except OSError as error:
         if error.errno not in READ_ONLY:
             raise
@@ -197,17 +196,15 @@ JUDGED = "judged.json"
 """The looks at which a trial was judged, in its folder."""
 
 
-def _remember(
-    store: Store, looks: Sequence[Look], before: int, trials: Mapping[int, Collection[str]], settings: frozenset[str]
-) -> None:
+def _remember(store: Store, looks: Sequence[Look], before: int, subject: _Subject) -> None:
     """Have trials remember looks, `before` of which were taken: those that a look added, or all where it added none."""
-    of = digest(sorted(settings))
+    of = digest(sorted(subject.settings))
     for number, look in enumerate(looks, before):
         mark = {
             "settings": of, "number": number, "error": look.error, "claims": look.claims,
             "environments": list(look.environments),
         }  # fmt: skip
-        for ids in (look.trials or trials).values():
+        for ids in (look.trials or subject.trials).values():
             for trial in ids:
                 path = store.directory(trial) / JUDGED
                 if path.parent.is_dir():
@@ -223,10 +220,10 @@ def _marks(path: Path) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _remembered(store: Store, trials: Mapping[int, tuple[str, ...]], settings: frozenset[str]) -> tuple[Look, ...]:
+def _remembered(store: Store, subject: _Subject) -> tuple[Look, ...]:
     """The looks that trials remember, the first first."""
-    of, found = digest(sorted(settings)), dict[int, Look]()
-    for seed, ids in trials.items():
+    of, found = digest(sorted(subject.settings)), dict[int, Look]()
+    for seed, ids in subject.trials.items():
         for mark in (each for trial in ids for each in _marks(store.directory(trial) / JUDGED)):
             try:
                 if mark["settings"] == of:
@@ -244,23 +241,20 @@ def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: 
 
     Only where that is about some of its trials, and these remember none themselves.
     """
-    claims = claims_of(manifest)
-    arms = {arm for claim in claims for arm in claim.arms}
-    trials, settings = _trials(manifest, arms), settings_of(manifest, arms)
+    subject = _Subject.of(manifest, claims_of(manifest))
     try:
         with published.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        known = {trial for ids in trials.values() for trial in ids}
+        known = {trial for ids in subject.trials.values() for trial in ids}
         looks = looks_in_rows(rows)[0] if known.intersection(row["trial"] for row in rows) else ()
     except (OSError, ValueError, KeyError, TypeError, csv.Error):
         return  # a file that nobody can read holds no looks
-    looks = tuple(replace(look, trials={seed: trials.get(seed, ()) for seed in look.trials}) for look in looks)
+    looks = tuple(replace(look, trials={seed: subject.trials.get(seed, ()) for seed in look.trials}) for look in looks)
 
     def update(ledger: Ledger) -> Ledger:
-        known = _series(replace(manifest, ledger=ledger), trials, (), settings)
-        if known or not looks or _remembered(Store(runs_dir), trials, settings):
+        if subject.series(ledger) or not looks or _remembered(Store(runs_dir), subject):
             return ledger
-        return ledger.add(looks, None, settings)
+        return ledger.add(looks, None, subject.settings)
 
     update_ledger(study_dir, update)
 
@@ -277,9 +271,7 @@ def require_seeds(study_dir: Path, manifest: Manifest) -> None:
     except UsageError:
         return
     claims = claims_of(manifest)
-    arms = {arm for claim in claims for arm in claim.arms}
-    settings = settings_of(manifest, arms)
-    series = _series(replace(manifest, ledger=ledger), _trials(manifest, arms), (), settings) if claims else None
+    series = _Subject.of(manifest, claims).series(ledger) if claims else None
     if series and (left_out := [seed for seed in series.seeds if seed not in manifest.seeds]):
         shown = ", ".join(map(str, left_out[:8])) + (" …" if len(left_out) > 8 else "")
         raise UsageError(
