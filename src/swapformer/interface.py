@@ -8,6 +8,9 @@ from typing import Literal
 
 MAIN = ""
 """The name of the answer that a task is about; others stand beside it under names of their own."""
+IGNORE = -100
+"""The target of a position that carries no loss."""
+Direction = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -85,19 +86,17 @@ def parse_yaml(text: str | bytes, loader: Any = Loader) -> Any:
     for event in yaml.parse(text, Loader=loader):
         anchor = getattr(event, "anchor", None)
         if isinstance(event, yaml.AliasEvent):
-            if (size := sizes.get(event.anchor, 0)) is None:
-                raise yaml.YAMLError(f"the alias *{event.anchor} stands within what it names")
+            if (size := sizes.get(anchor, 0)) is None:
+                raise yaml.YAMLError(f"the alias *{anchor} stands within what it names")
             total += size
-        elif isinstance(event, yaml.CollectionStartEvent):
-            open_nodes.append((anchor, total))
-            sizes |= {} if anchor is None else {anchor: None}
-            total += 1
         elif isinstance(event, yaml.CollectionEndEvent):
-            named, before = open_nodes.pop()
-            sizes |= {} if named is None else {named: total - before}
-        elif isinstance(event, yaml.ScalarEvent):
+            anchor, before = open_nodes.pop()
+            sizes[anchor] = total - before
+        elif isinstance(event, yaml.NodeEvent):
+            begins = isinstance(event, yaml.CollectionStartEvent)
+            open_nodes += [(anchor, total)] if begins else []
+            sizes[anchor] = None if begins else 1
             total += 1
-            sizes |= {} if anchor is None else {anchor: 1}
         if len(open_nodes) > DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
         if total > MOST_VALUES:
@@ -114,10 +113,8 @@ def parse_foreign_json(text: str | bytes) -> Any:
     def single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            raise ValueError(
-                f"the key {quote(next(key for key in keys if keys.count(key) > 1))} appears twice; keep one"
-            )
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            raise ValueError(f"the key {quote(twice)} appears twice; keep one")
         return found
 
     try:

@@ -16,6 +16,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes import attention_logits
 from swapformer.probes.analysis import logit_variance, slope_of_weights
 from swapformer.probes.attention_logits import AttentionLogits
+from swapformer.probes.base import finding_of
 from swapformer.results.shapes import Finding, Profile
 from swapformer.task.base import Batch
 from swapformer.training.assemble import build_model
@@ -147,4 +148,4 @@ def test_a_product_without_scale_has_the_variance_of_its_width_and_a_flatter_sof
 def test_models_without_logits_are_told_so() -> None:
     linear = Subject(small(["model/attention=linear"]), "attention").build()
     with pytest.raises(ValueError, match=r"attention_logits looks at attention logits: .*hook_attn_scores"):
-        AttentionLogits(batches=1).measure(linear, TASK)
+        finding_of(AttentionLogits(batches=1), linear, TASK)

@@ -15,6 +15,7 @@ from swapformer.interface import Interface, Readout
 from swapformer.model.topology import Topology
 from swapformer.probes import head_scores
 from swapformer.probes.attention_statistics import AttentionStatistics, LongAttention
+from swapformer.probes.base import finding_of
 from swapformer.probes.head_scores import SCORES, SeenAttention
 from swapformer.results.shapes import AttentionMaps, Histogram, Matrix
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
@@ -316,7 +317,7 @@ def test_a_model_without_weights_is_refused() -> None:
     model: Any = Subject(small(["model/attention=mamba2"]), "attention").build()
     task: Any = Read()
     with pytest.raises(ValueError, match=r"attention_statistics looks at attention weights: .*hook_pattern"):
-        AttentionStatistics(batches=1, tokens=1).measure(model, task)
+        finding_of(AttentionStatistics(batches=1, tokens=1), model, task)
 
 
 def test_a_single_layer_has_no_later_layers() -> None:

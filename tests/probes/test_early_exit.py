@@ -10,6 +10,7 @@ import torch
 from configs import small
 from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import MAIN, Interface
+from swapformer.probes.base import finding_of
 from swapformer.probes.early_exit import EarlyExits
 from swapformer.results.shapes import Curve
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
@@ -60,4 +61,4 @@ def test_layers_saved_are_those_above_the_exits_of_scored_places() -> None:
 def test_nothing_leaves_a_fixed_depth() -> None:
     task: Any = Guess()
     with pytest.raises(ValueError, match="use model/depth=early_exit"):
-        EarlyExits(batches=1, thresholds=[]).measure(Subject(small(), "depth").perturbed(), task)
+        finding_of(EarlyExits(batches=1, thresholds=[]), Subject(small(), "depth").perturbed(), task)

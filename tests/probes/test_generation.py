@@ -13,6 +13,7 @@ from swapformer.errors import UsageError
 from swapformer.interface import Interface
 from swapformer.model.generate import Prompt, complete, greedy
 from swapformer.model.topology import Topology
+from swapformer.probes.base import finding_of
 from swapformer.probes.generation import Generation
 from swapformer.study.config.compose import check, compose
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
@@ -60,7 +61,7 @@ def test_refuses_targets_that_are_not_one_answer(model: Topology) -> None:
     task: Any = Echo(model)
     task.batch.targets[0, 0], task.batch.targets[0, 1] = 1, IGNORE
     with pytest.raises(ValueError, match="not one answer"):
-        Generation(batches=1, beams=1).measure(model, task)
+        finding_of(Generation(batches=1, beams=1), model, task)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from swapformer.probes.analysis import (
     shuffled_keys,
     singular_values_of_product,
 )
+from swapformer.probes.base import finding_of
 from swapformer.probes.head_diversity import HeadDiversity, head_matrices
 from swapformer.results.shapes import Matrix
 from swapformer.task.base import Batch, EvaluationSet
@@ -193,4 +194,4 @@ def test_a_model_without_weights_is_refused() -> None:
     model: Any = Subject(small(["model/attention=mamba2"]), "attention").build()
     task: Any = Next()
     with pytest.raises(ValueError, match=r"head_diversity looks at attention weights: .*hook_pattern"):
-        HeadDiversity(sequences=1).measure(model, task)
+        finding_of(HeadDiversity(sequences=1), model, task)

@@ -20,6 +20,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes import head_pruning
 from swapformer.probes.analysis import rank_correlation
 from swapformer.probes.attention_statistics import AttentionStatistics, seen_attention
+from swapformer.probes.base import finding_of
 from swapformer.probes.head_pruning import HeadPruning, head_importance, loss_without
 from swapformer.results.shapes import Curve, Matrix, Table
 from swapformer.study.config.compose import compose, task_of
@@ -164,9 +165,9 @@ def test_the_only_head_of_a_layer_has_no_name() -> None:
 
 
 FAULTS: dict[str, tuple[str, Any, Callable[[], None]]] = {
-    "nothing is left out": ("_silence", lambda outputs, heads: outputs, require_closed_forms),
+    "nothing is left out": ("silence", lambda outputs, heads: outputs, require_closed_forms),
     "heads are counted from 1": (
-        "_silence",
+        "silence",
         lambda outputs, heads: outputs.index_fill(2, torch.tensor([(head + 1) % HEADS for head in heads]), 0.0),
         require_closed_forms,
     ),
@@ -235,6 +236,6 @@ def test_a_task_without_a_loss_at_each_position_and_wrong_shares_are_refused() -
     task.interface = Interface(VOCABULARY, readouts={"": Readout(3, "classes", "sequence")})
     probe = HeadPruning(batches=1, shares=[30], orders=1, negligible=0.01)
     with pytest.raises(ValueError, match="Next asks for classes of a sequence; leave out probes=head_pruning"):
-        probe.measure(copying(), task)
+        finding_of(probe, copying(), task)
     with pytest.raises(ValueError, match=r"must be ascending per cents, such as \[10, 30\], but it is \[30, 10\]"):
         HeadPruning(batches=1, shares=[30, 10], orders=1, negligible=0.01)

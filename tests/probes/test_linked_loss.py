@@ -13,6 +13,7 @@ from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import Interface, Readout
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
+from swapformer.probes.base import finding_of
 from swapformer.probes.linked_loss import LinkedLoss
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
 
@@ -88,7 +89,7 @@ def test_wrong_settings_and_tasks_are_refused(model: Topology) -> None:
             LinkedLoss(batches=1, links=links)
     task: Any = Tagged()
     with pytest.raises(ValueError, match=r"needs the tags block, but Tagged supplies name, defined, callee, signature"):
-        LinkedLoss(batches=1, links=[["block", "name"]]).measure(model, task)
+        finding_of(LinkedLoss(batches=1, links=[["block", "name"]]), model, task)
     task.interface = Interface(0, channels=1, readouts={"": Readout(1, "values", "position")})
     with pytest.raises(ValueError, match="asks for values of a position"):
-        LinkedLoss(batches=1, links=LINKS).measure(model, task)
+        finding_of(LinkedLoss(batches=1, links=LINKS), model, task)

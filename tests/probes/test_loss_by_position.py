@@ -14,6 +14,7 @@ from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import Interface, Readout
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
+from swapformer.probes.base import finding_of
 from swapformer.probes.loss_by_position import LossByPosition
 from swapformer.results.shapes import Curve
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
@@ -79,4 +80,4 @@ def test_answers_of_whole_sequences_are_refused(model: Topology) -> None:
     task: Any = Asked()
     task.interface = Interface(VOCABULARY, readouts={"": Readout(3, "classes", "sequence")})
     with pytest.raises(ValueError, match="classes of a sequence, so there is no loss by position"):
-        LossByPosition(batches=1).measure(model, task)
+        finding_of(LossByPosition(batches=1), model, task)

@@ -12,6 +12,7 @@ from swapformer.conformance.subject import VOCABULARY, Subject, ids
 from swapformer.interface import Interface
 from swapformer.model.topology import Topology
 from swapformer.probes.attention_statistics import watched_weights
+from swapformer.probes.base import finding_of
 from swapformer.probes.pattern_mask import PatternMask
 from swapformer.results.shapes import AttentionMaps
 from swapformer.task.base import Batch, EvaluationSet
@@ -83,4 +84,4 @@ def test_a_model_without_patterns_is_refused() -> None:
     task: Any = Spoken(False)
     model = Subject(small(["model/attention=gated_delta", "model/position=none"]), "attention").perturbed()
     with pytest.raises(ValueError, match="a layer of this model has none"):
-        PatternMask(batches=1, sequence=0, tokens=4).measure(model, task)
+        finding_of(PatternMask(batches=1, sequence=0, tokens=4), model, task)

@@ -15,6 +15,7 @@ from swapformer.interface import Interface, Readout
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes import prefix_loss
+from swapformer.probes.base import finding_of
 from swapformer.probes.loss_by_position import LossByPosition
 from swapformer.probes.prefix_loss import PrefixLoss
 from swapformer.task.base import IGNORE, Batch, EvaluationSet
@@ -123,4 +124,4 @@ def test_answers_of_whole_sequences_are_refused() -> None:
     task: Any = Asked()
     task.interface = Interface(VOCABULARY, readouts={"": Readout(3, "classes", "sequence")})
     with pytest.raises(ValueError, match="classes of a sequence, so no target has tokens behind it"):
-        PrefixLoss(batches=1).measure(model(), task)
+        finding_of(PrefixLoss(batches=1), model(), task)

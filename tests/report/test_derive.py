@@ -148,9 +148,11 @@ def test_what_is_derived_from_exact_numbers_alone_is_exact() -> None:
         claims=[{"slope": {"metric": "bytes"}}, {"slope": {"metric": "val/loss"}}],
     )
     exact = ["a", "b", "bytes@8", "bytes@16"]
-    found = exact_of(ways_of(study), exact, [*exact, "val/loss"])
+    found = exact_of(ways_of(study.derive, study.claims), exact, [*exact, "val/loss"])
     assert found == {*exact, "derived/r", "derived/l", "slope(bytes)"}
-    assert "slope(bytes)" not in exact_of(ways_of(study), exact, [*exact, "bytes@32"]), "one length is not exact"
+    assert "slope(bytes)" not in exact_of(ways_of(study.derive, study.claims), exact, [*exact, "bytes@32"]), (
+        "one length is not exact"
+    )
 
 
 def test_a_slope_over_one_point_is_one_line_and_no_number() -> None:

@@ -160,10 +160,10 @@ def test_a_step_measured_twice_after_a_resume_counts_once(store: Store) -> None:
         ("{", "cannot be read"),
         ("[]", "must be a mapping"),
         ('{"schema_version": 9}', "schema_version 9"),
-        ('{"name": "x"}', "lacks 'baseline'"),
+        ('{"name": "x"}', "lacks `baseline`"),
         (
             json.dumps({"name": "x", "baseline": "a", "arms": {"a": []}, "seeds": 3, "metrics": [], "cells": []}),
-            "wrong shape",
+            "must be a list",
         ),
         (json.dumps({"name": "x", "baseline": "z", "arms": {"a": []}, "seeds": [], "metrics": [], "cells": []}), "'z'"),
     ],

@@ -116,19 +116,15 @@ class _Layer:
         """A context before its masks and biases are made."""
         return Context(self.tokens, self.tokens, self.x.dtype)
 
-    def _input(self) -> Tensor:
-        """The input, which the backward pass goes back to, as in a model."""
-        return self.x.detach().requires_grad_()
-
-    def forward(self) -> Tensor:
-        """The output."""
-        out: Tensor = self.attention(self._input(), context=self.context, position=self.position)
+    def forward(self, context: Context | None = None) -> Tensor:
+        """The output; the backward pass goes back to the input, as in a model."""
+        x = self.x.detach().requires_grad_()
+        out: Tensor = self.attention(x, context=context or self.context, position=self.position)
         return out
 
     def fresh_forward(self) -> Tensor:
         """The output, for which masks and biases are made again."""
-        out: Tensor = self.attention(self._input(), context=self._fresh_context(), position=self.position)
-        return out
+        return self.forward(self._fresh_context())
 
     def fresh_backward(self) -> None:
         """Forward and backward, with masks and biases made again."""

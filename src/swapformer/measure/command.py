@@ -12,8 +12,8 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -222,15 +222,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         except (ProcessLookupError, PermissionError):
             break
-        if patience is not None:
-            _wait(lambda: process.poll() is not None, patience)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
     process.wait()
-
-
-def _wait(done: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not done() and time.monotonic() < end:
-        time.sleep(0.05)
 
 
 def _words(run: str) -> list[str]:

@@ -105,12 +105,12 @@ class Site:
         return changed(self, name=f"{prefix}.{self.name}", instead=instead)
 
 
-def names(model: Tapped) -> dict[str, str]:
-    """The name of every place of a model and the axes of its value, such as "B H Q K"; weights need no numbers.
+def names(model: Tapped, pattern: str = "*") -> dict[str, str]:
+    """The name of every place of a model that fits, and the axes of its value, such as "B H Q K".
 
-    Letters as in `swapformer.model.dims`; the table in docs/guides/watching.md has the others.
+    Weights need no numbers. Letters as in `swapformer.model.dims`; the table in docs/guides/watching.md has the others.
     """
-    return {site.name: site.axes for site in model.sites()}
+    return {site.name: site.axes for site in model.sites() if fnmatchcase(site.name, pattern)}
 
 
 def missing(model: Tapped, *patterns: str, replacing: bool = False) -> str | None:

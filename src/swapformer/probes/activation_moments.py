@@ -11,12 +11,11 @@ from torch import Tensor
 from swapformer.model.taps import missing, names, record
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import effective_rank, sums_of_powers
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.ranges import Count
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Profile, Shape
 from swapformer.task.base import Batch, Task
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 _PLACES = ("*.0.hook_resid_pre", "*.hook_resid_post")
@@ -59,13 +58,10 @@ class ActivationMoments(Probe):
         return missing(model, *_PLACES)
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
-        source = next(item for item in task.evaluation("val") if item.name == "")
         sums: dict[str, Tensor] = {}
         ranks: dict[str, list[float]] = {}
         hidden = [name for name, axes in names(model).items() if name.endswith(_PREACTIVATION) and axes == "B T F"]
-        for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
+        for batch in validation(model, task, self.batches):
             with record(model, *_PLACES, *hidden) as seen:
                 model(*model_inputs(batch))
             for name, stream_BTD in seen.items():

@@ -12,13 +12,12 @@ from torch import Tensor
 from swapformer.model.taps import missing, names, record
 from swapformer.model.topology import Topology
 from swapformer.probes.activation_moments import counted_places
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.probes.hidden_units import carriers
 from swapformer.ranges import Count, Fraction, NonNegative
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Histogram, Profile, Shape
 from swapformer.task.base import Task
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 HIDDEN = "*.mlp.hook_post"
@@ -68,11 +67,8 @@ class ActivationSparsity(Probe):
         return one_row_of_units("activation_sparsity", model)
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
-        source = next(item for item in task.evaluation("val") if item.name == "")
         counts: dict[str, _Counts] = {}
-        for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
+        for batch in validation(model, task, self.batches):
             with record(model, HIDDEN) as seen:
                 model(*model_inputs(batch))
             for name, hidden_BTF in seen.items():

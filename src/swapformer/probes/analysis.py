@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from swapformer.task.base import IGNORE
 
 
 def head_similarity(weights_BHQK: Tensor, counted_BQ: Tensor) -> tuple[Tensor, int]:
@@ -71,8 +74,19 @@ class Totals(NamedTuple):
     @property
     def means(self) -> list[float | None]:
         """The mean of each head; None where no query counts."""
-        pairs = zip(self.sums.tolist(), self.counts.tolist(), strict=True)
-        return [total / count if count else None for total, count in pairs]
+        return means(self.sums, self.counts)
+
+
+def means(sums: Tensor, counts: Tensor) -> list[float | None]:
+    """Sums over counts; None where nothing counts."""
+    pairs = zip(sums.tolist(), counts.tolist(), strict=True)
+    return [total / count if count else None for total, count in pairs]
+
+
+def target_nats(logits: Tensor, targets: Tensor) -> Tensor:
+    """The loss of each target in float64, shaped as they are; 0 if missing."""
+    flat = cross_entropy(logits.double().flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
+    return flat.view_as(targets)
 
 
 def attention_shares(weights_BHQK: Tensor) -> Tensor:

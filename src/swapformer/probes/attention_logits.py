@@ -12,12 +12,11 @@ from swapformer.model.normaliser import Entmax15, Sparsemax
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import logit_variance, slope_of_weights
 from swapformer.probes.attention_statistics import WEIGHTS
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.ranges import Count
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Profile, Shape
 from swapformer.task.base import Batch, Task
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 LOGITS = "*.attn.hook_attn_scores"
@@ -61,11 +60,8 @@ class AttentionLogits(Probe):
         return None
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
-        source = next(item for item in task.evaluation("val") if item.name == "")
         sums: dict[int, Tensor] = {}
-        for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
+        for batch in validation(model, task, self.batches):
             with taps.record(model, LOGITS, WEIGHTS) as seen:
                 model(*model_inputs(batch))
             for name, logits in seen.items():

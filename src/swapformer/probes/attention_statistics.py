@@ -13,13 +13,12 @@ from swapformer.interface import MAIN
 from swapformer.model import taps
 from swapformer.model.context import Context
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.probes.head_scores import BINS, SCORES, HeadScores, SeenAttention, bin_width, matrix_of_heads
 from swapformer.ranges import Count
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import AttentionMaps, Histogram, Matrix, Profile, Shape
 from swapformer.task.base import Batch, Task, cut
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 WEIGHTS = "*.attn.hook_pattern"
@@ -61,14 +60,11 @@ class AttentionStatistics(Probe):
         return None if problem is None else f"attention_statistics looks at attention weights: {problem}"
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         return self.of(model, task, "")
 
     def of(self, model: Topology, task: Task, name: str) -> Finding:
         """The findings on the validation data's evaluation set of a name; \"\" is the one like training's."""
-        source = next(item for item in task.evaluation("val") if item.name == name)
-        batches = list(EvaluationStream(source, self.batches, drawn_position_range(model)))
+        batches = list(validation(model, task, self.batches, name))
         layers: dict[int, HeadScores] = {}
         uniform = torch.zeros(BINS, dtype=torch.float64)
         for index, seen in seen_attention(model, task, batches):
@@ -123,8 +119,6 @@ class LongAttention(Probe):
         )
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         found = self.scores.of(model, task, self.name)
         whole = {f"{name}{self.name}": value for name, value in found.metrics.items() if BY_LAYER not in name}
         return Finding(whole, found.shapes)

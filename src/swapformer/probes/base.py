@@ -13,6 +13,7 @@ from swapformer.results.shapes import Finding as Finding
 from swapformer.targets import make
 from swapformer.task.base import Task
 from swapformer.training.assemble import Config
+from swapformer.training.data import EvaluationStream, drawn_position_range
 
 GradientBatch = Literal["train", "val"]
 
@@ -47,7 +48,20 @@ class Probe(Declared, ABC):
 
     @abstractmethod
     def measure(self, model: Topology, task: Task) -> Finding:
-        """The findings on the task's validation data."""
+        """The findings on the task's validation data, if that suits the probe (see `finding_of`)."""
+
+
+def finding_of(probe: Probe, model: Topology, task: Task) -> Finding:
+    """The findings of a probe. Raises ValueError with the reason where nothing could be measured."""
+    if problem := probe.unsuited(model, task):
+        raise ValueError(problem)
+    return probe.measure(model, task)
+
+
+def validation(model: Topology, task: Task, batches: int, name: str = "") -> EvaluationStream:
+    """The first batches of the validation set of a name, by default of the one that is like training."""
+    source = next(item for item in task.evaluation("val") if item.name == name)
+    return EvaluationStream(source, batches, drawn_position_range(model))
 
 
 def make_probe(node: Mapping[str, Any], config: Config) -> Probe:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 
 import torch
@@ -13,7 +12,7 @@ from swapformer.interface import MAIN
 from swapformer.model import taps
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
-from swapformer.probes.head_pruning import OUTPUTS
+from swapformer.probes.head_pruning import OUTPUTS, silence
 from swapformer.task.recall import FactRecall
 
 Functions = Mapping[str, taps.Function]
@@ -77,15 +76,6 @@ def _scale(by_BF: Tensor, a_BTF: Tensor) -> Tensor:
 
 def _instead(value: Tensor, _: Tensor) -> Tensor:
     return value
-
-
-def silenced_head(site: str, head: int) -> dict[str, taps.Function]:
-    """A function that takes the output of one head, of [B, Q, H, E], as zero."""
-
-    def silence(outputs_BQHE: Tensor) -> Tensor:
-        return outputs_BQHE.index_fill(2, torch.tensor([head], device=outputs_BQHE.device), 0.0)
-
-    return {site: silence}
 
 
 def fixed(values: Mapping[str, Tensor]) -> dict[str, taps.Function]:
@@ -201,12 +191,12 @@ class Facts:
 def head_effects(facts: Facts, known: Tensor, drawn: Tensor) -> dict[str, float]:
     """The cost of losing the most important head of each drawn fact, to it and to the other known facts."""
     falls = []
-    for site in [name for name in taps.names(facts.model) if fnmatchcase(name, OUTPUTS)]:
+    for site in taps.names(facts.model, OUTPUTS):
         with taps.record(facts.model, site) as seen:
             answer_logits(facts.model, facts.inputs[0][:1])
             heads = seen[site].shape[2]
         for head in range(heads):
-            logits = answer_logits(facts.model, facts.inputs[0], silenced_head(site, head))
+            logits = answer_logits(facts.model, facts.inputs[0], {site: partial(silence, heads=[head])})
             falls.append(facts.p[0] - probability(logits, facts.answers))
     by_head = torch.stack(falls, dim=1)  # [N, heads of all layers]
     own, which = by_head[drawn].max(1)

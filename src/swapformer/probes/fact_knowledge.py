@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from statistics import fmean
 from typing import Annotated
 
@@ -98,8 +97,6 @@ class FactKnowledge(Probe):
         return one_row_of_units("fact_knowledge", model) if taps.missing(model, HIDDEN) is None else None
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         assert isinstance(task, FactRecall)
         facts = Facts(model, task)
         generator = stream("fact_knowledge", self.seed)
@@ -115,7 +112,7 @@ class FactKnowledge(Probe):
         for name, values in traces.items():
             metrics |= {f"traced/{name}{BY_LAYER}@{layer}": value for layer, value in enumerate(values, 1)}
         shapes: dict[str, Shape] = {f"traced {name}": _profile(f"traced/{name}", each) for name, each in traces.items()}
-        if sites := [name for name in taps.names(model) if fnmatchcase(name, HIDDEN)]:
+        if sites := list(taps.names(model, HIDDEN)):
             metrics |= self._units(facts, sites, known, drawn, generator)
             layers = [_edited(facts, site, known, drawn, generator) for site in sites]
             for layer, found in enumerate(layers, 1):

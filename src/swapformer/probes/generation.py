@@ -52,8 +52,6 @@ class Generation(Probe):
         return None
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         metrics = {}
         for item in task.evaluation("val"):
             count = self.batches if item.batches is None else min(self.batches, item.batches)

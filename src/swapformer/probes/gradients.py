@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
-from typing import Any
 
 import torch
 from torch import nn
 
 from swapformer.model.stack import Layer, stacks
 from swapformer.model.topology import Topology
-from swapformer.probes.base import GradientBatch
-from swapformer.task.base import Batch, Task
-from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream, drawn_position_range
+from swapformer.probes.base import GradientBatch, validation
+from swapformer.task.base import Task
+from swapformer.training.assemble import Config
+from swapformer.training.data import BatchShare, TrainingStream, drawn_position_range
 from swapformer.training.optimiser import freeze
-
-Config = Mapping[str, Any]
 
 
 @contextmanager
@@ -57,12 +54,9 @@ def training_gradients(model: Topology, task: Task, config: Config, batch: Gradi
 
 def _share(model: Topology, task: Task, seed: int, which: GradientBatch) -> BatchShare:
     """The fixed batch, with the number of its targets."""
-    drawn_from = drawn_position_range(model)
     if which == "train":
-        return next(iter(TrainingStream(task, seed, 0, 1, 1, drawn_from)))
-    source = next(item for item in task.evaluation("val") if item.name == "")
-    batch: Batch = next(islice(EvaluationStream(source, 1, drawn_from), 1))
-    return BatchShare.whole(batch)
+        return next(iter(TrainingStream(task, seed, 0, 1, 1, drawn_position_range(model))))
+    return BatchShare.whole(next(iter(validation(model, task, 1))))
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:

@@ -50,8 +50,6 @@ class Harness(Probe):
         from lm_eval import simple_evaluate
         from lm_eval.tasks import TaskManager
 
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         found = simple_evaluate(
             adapter(model, task),
             tasks=self.tasks,

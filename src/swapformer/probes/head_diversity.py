@@ -23,13 +23,12 @@ from swapformer.probes.analysis import (
     singular_values_of_product,
 )
 from swapformer.probes.attention_statistics import WEIGHTS, watched_weights
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.probes.head_scores import matrix_of_heads
 from swapformer.random import stream
 from swapformer.ranges import Count
 from swapformer.results.shapes import Profile, Shape
 from swapformer.task.base import Task
-from swapformer.training.data import EvaluationStream, drawn_position_range
 
 RANKS = {
     "rank_qk": "of W_Q W_Kᵀ, which matches queries and keys",
@@ -83,10 +82,7 @@ class HeadDiversity(Probe):
         return None if problem is None else f"head_diversity looks at attention weights: {problem}"
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
-        source = next(item for item in task.evaluation("val") if item.name == "")
-        batch = next(iter(EvaluationStream(source, 1, drawn_position_range(model))))
+        batch = next(iter(validation(model, task, 1)))
         layers: dict[int, _Layer] = {}
         for index, weights, allowed in watched_weights(model, batch):
             found = layers.setdefault(index, _Layer())

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from statistics import fmean
 from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from swapformer.interface import MAIN
 from swapformer.model import taps
 from swapformer.model.topology import Topology
-from swapformer.probes.analysis import first_order_cost, rank_correlation
+from swapformer.probes.analysis import first_order_cost, rank_correlation, target_nats
 from swapformer.probes.attention_statistics import WEIGHTS, seen_attention
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.probes.head_scores import HeadScores, matrix_of_heads
 from swapformer.random import stream
 from swapformer.ranges import Count, Positive, Within
 from swapformer.results.moments import PRUNING
 from swapformer.results.shapes import Curve, Shape, Table
-from swapformer.task.base import IGNORE, Batch, Task, target_mask
+from swapformer.task.base import Batch, Task, target_mask
 from swapformer.training.assemble import Config
-from swapformer.training.data import EvaluationStream, TrainingStream, drawn_position_range
+from swapformer.training.data import TrainingStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 OUTPUTS = "*.hook_z"
@@ -102,13 +100,10 @@ class HeadPruning(Probe):
         )
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         drawn_from = drawn_position_range(model)
         training = [each.batch for each in TrainingStream(task, self.data_seed, 0, self.batches, 1, drawn_from)]
         importance = head_importance(model, training)
-        source = next(item for item in task.evaluation("val") if item.name == "")
-        batches = list(EvaluationStream(source, self.batches, drawn_from))
+        batches = list(validation(model, task, self.batches))
         whole = loss_without(model, batches, ())
 
         def rise(heads: Collection[Head]) -> float:
@@ -157,7 +152,7 @@ def head_importance(model: Topology, batches: Sequence[Batch]) -> dict[Head, flo
             totals[site] = totals[site] + cost if site in totals else cost
     return {
         (site, head): value / max(sequences, 1)
-        for site in _sites(model)
+        for site in taps.names(model, OUTPUTS)
         for head, value in enumerate(totals[site].tolist())
     }
 
@@ -167,25 +162,21 @@ def loss_without(model: Topology, batches: Sequence[Batch], heads: Collection[He
     silent: dict[str, list[int]] = {}
     for site, head in heads:
         silent.setdefault(site, []).append(head)
-    with taps.replace(model, {site: partial(_silence, heads=found) for site, found in silent.items()}):
+    with taps.replace(model, {site: partial(silence, heads=found) for site, found in silent.items()}):
         sums = [[float(each.sum()) for each in _sequence_losses(model, batch)] for batch in batches]
     nats, targets = map(sum, zip(*sums, strict=True))
     return nats / targets
 
 
-def _silence(outputs_BQHE: Tensor, heads: Sequence[int]) -> Tensor:
+def silence(outputs_BQHE: Tensor, heads: Sequence[int]) -> Tensor:
+    """Heads' outputs with those of some taken as zero."""
     return outputs_BQHE.index_fill(2, torch.tensor(heads, device=outputs_BQHE.device), 0.0)
 
 
 def _sequence_losses(model: Topology, batch: Batch) -> tuple[Tensor, Tensor]:
     """The summed loss of each sequence's targets in nats, float64 [B], and how many there are, [B]."""
-    logits = model.answers(*model_inputs(batch))[MAIN].double()
-    nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
-    return nats.view_as(batch.targets).sum(1), target_mask(batch.targets).sum(1)
-
-
-def _sites(model: Topology) -> list[str]:
-    return [name for name in taps.names(model) if fnmatchcase(name, OUTPUTS)]
+    nats = target_nats(model.answers(*model_inputs(batch))[MAIN], batch.targets)
+    return nats.sum(1), target_mask(batch.targets).sum(1)
 
 
 def _label(site: str) -> str:

@@ -12,11 +12,10 @@ from swapformer.model.context import Context
 from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes.analysis import head_similarity, mean_over_pairs
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.ranges import Count
 from swapformer.results.shapes import Matrix, Profile, Shape
 from swapformer.task.base import Task
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 WEIGHTS = "*.hook_pattern"
@@ -45,9 +44,8 @@ class HeadSimilarity(Probe):
         )
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        source = next(item for item in task.evaluation("val") if item.name == "")
         found: dict[str, list[tuple[Tensor, int]]] = {}
-        for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
+        for batch in validation(model, task, self.batches):
             ids, tokens, source_ids, source_tokens = model_inputs(batch)
             with taps.record(model, WEIGHTS) as seen:
                 model(ids, tokens, source_ids, source_tokens)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.analysis import target_nats
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.ranges import Count
 from swapformer.task.base import IGNORE, Batch, Task
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 
@@ -56,16 +55,12 @@ class LinkedLoss(Probe):
         return None
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         sums, counts = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.int64)
-        source = task.evaluation("val")[0]
-        for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
-            logits = model.answers(*model_inputs(batch))[MAIN].double()
-            nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
+        for batch in validation(model, task, self.batches):
+            nats = target_nats(model.answers(*model_inputs(batch))[MAIN], batch.targets)
             linked, scored = self.linked(batch), batch.targets != IGNORE
             for index, part in enumerate((linked & scored, ~linked & scored)):
-                sums[index] += nats.view_as(batch.targets)[part].sum()
+                sums[index] += nats[part].sum()
                 counts[index] += part.sum()
         found = {
             f"probe/{name}_loss": float(sums[index] / counts[index])

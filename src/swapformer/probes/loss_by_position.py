@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
-from swapformer.probes.analysis import totals_by_position
+from swapformer.probes.analysis import means, target_nats, totals_by_position
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count
 from swapformer.results.shapes import Curve, Shape
-from swapformer.task.base import IGNORE, Batch, Task, target_mask
+from swapformer.task.base import Batch, Task, target_mask
 from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
@@ -48,15 +47,11 @@ class LossByPosition(Probe):
         )
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         metrics: dict[str, float] = {}
         shapes: dict[str, Shape] = {}
         for item in task.evaluation("val"):
             sums, counts = _totals(model, EvaluationStream(item, self.batches, drawn_position_range(model)))
-            columns = zip(sums.tolist(), counts.tolist(), strict=True)
-            losses = [total / count if count else None for total, count in columns]
-            shapes[f"loss{item.name}"] = _curve(item.name, losses, counts.tolist(), task.train_length)
+            shapes[f"loss{item.name}"] = _curve(item.name, means(sums, counts), counts.tolist(), task.train_length)
             for name, part in (("within", slice(None, task.train_length)), ("beyond", slice(task.train_length, None))):
                 if len(counts) > task.train_length and counts[part].sum():
                     metrics[f"probe/loss_{name}{item.name}"] = float(sums[part].sum() / counts[part].sum())
@@ -76,8 +71,7 @@ def _totals(model: Topology, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """Summed loss and number of targets at each position over the batches of a set, which are equally long."""
     found = []
     for batch in batches:
-        logits = model.answers(*model_inputs(batch))[MAIN].double()
-        nats = cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="none")
-        found.append(totals_by_position(nats.view_as(batch.targets), target_mask(batch.targets)))
+        nats = target_nats(model.answers(*model_inputs(batch))[MAIN], batch.targets)
+        found.append(totals_by_position(nats, target_mask(batch.targets)))
     sums, counts = (torch.stack(parts).sum(0) for parts in zip(*found, strict=True))
     return sums, counts

@@ -14,7 +14,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Finding, make_probe
+from swapformer.probes.base import Finding, finding_of, make_probe
 from swapformer.probes.gradients import training_gradients
 from swapformer.results.artifacts import Artifact, discard_later_moments, write_artifact
 from swapformer.results.moments import END, Moment, at_moment, moment_text, steps_of, without_moments
@@ -40,7 +40,7 @@ def measure(node: Mapping[str, Any], model: Topology, task: Task, config: Config
     probe = make_probe(node, config)
     gradients = training_gradients(model, task, config, probe.gradient_batch) if probe.gradients else nullcontext()
     with gradients, torch.no_grad():
-        found = probe.measure(model, task)
+        found = finding_of(probe, model, task)
     return Finding(
         {at_moment(name, moment): value for name, value in found.metrics.items()},
         {name: replace(s, moments=[str(moment)]) if isinstance(s, Profile) else s for name, s in found.shapes.items()},

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from swapformer.model.topology import Topology
-from swapformer.probes.base import Finding, GradientBatch, Probe
+from swapformer.probes.base import Finding, GradientBatch, Probe, validation
 from swapformer.probes.gradients import named_layers
 from swapformer.random import stream
 from swapformer.ranges import Count, Positive
 from swapformer.task.base import Batch, Task
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 
@@ -39,7 +38,7 @@ class OutputChange(Probe):
         self.size, self.draws = size, draws
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        weights, batch = _matrices(model), _first_batch(model, task)
+        weights, batch = _matrices(model), next(iter(validation(model, task, 1)))
         answer, changes = _answer(model, batch), []
         for draw in range(self.draws):
             with _restored(weights):
@@ -79,7 +78,7 @@ class FirstStep(Probe):
 
     @torch.no_grad()
     def measure(self, model: Topology, task: Task) -> Finding:
-        weights, batch = _matrices(model), _first_batch(model, task)
+        weights, batch = _matrices(model), next(iter(validation(model, task, 1)))
         answer = _answer(model, batch)
         if not (size := float(answer.norm())):
             return Finding({}, {})
@@ -112,11 +111,6 @@ def _restored(weights: dict[str, nn.Parameter]) -> Iterator[None]:
     finally:
         for name, weight in weights.items():
             weight.data.copy_(before[name])
-
-
-def _first_batch(model: Topology, task: Task) -> Batch:
-    source = next(item for item in task.evaluation("val") if item.name == "")
-    return next(iter(EvaluationStream(source, 1, drawn_position_range(model))))
 
 
 def _answer(model: Topology, batch: Batch) -> Tensor:

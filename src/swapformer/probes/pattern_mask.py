@@ -11,11 +11,10 @@ from swapformer.model.context import Context
 from swapformer.model.pattern import Pattern
 from swapformer.model.topology import Topology
 from swapformer.probes.attention_statistics import written
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.ranges import Count, Natural
 from swapformer.results.shapes import AttentionMaps
 from swapformer.task.base import Batch, Task, cut
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import tokens_of
 
 
@@ -45,10 +44,8 @@ class PatternMask(Probe):
         return "pattern_mask shows the patterns of attentions, but a layer of this model has none; remove it."
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         patterns = _patterns(model)
-        batches = list(EvaluationStream(task.evaluation("val")[0], self.batches, drawn_position_range(model)))
+        batches = list(validation(model, task, self.batches))
         allowed = earlier = 0.0
         for batch in batches:
             asking, masks = _masks(batch, patterns)

@@ -7,16 +7,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from swapformer.interface import MAIN
 from swapformer.model.topology import Topology
-from swapformer.probes.analysis import totals_by_position
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.analysis import means, target_nats, totals_by_position
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.ranges import Count
 from swapformer.results.shapes import Curve
-from swapformer.task.base import IGNORE, Batch, Task, target_mask
-from swapformer.training.data import EvaluationStream, drawn_position_range
+from swapformer.task.base import Batch, Task, target_mask
 from swapformer.training.inputs import model_inputs
 
 
@@ -50,10 +48,7 @@ class PrefixLoss(Probe):
         )
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
-        item = next(item for item in task.evaluation("val") if item.name == "")
-        found = [_judged(model, batch) for batch in EvaluationStream(item, self.batches, drawn_position_range(model))]
+        found = [_judged(model, batch) for batch in validation(model, task, self.batches)]
         whole, prefix, hits = (torch.stack([sums for sums, _ in column]).sum(0) for column in zip(*found, strict=True))
         counts = torch.stack([each.whole[1] for each in found]).sum(0)
         total = int(counts.sum())
@@ -62,7 +57,7 @@ class PrefixLoss(Probe):
             "probe/prefix_accuracy": float(hits.sum()) / total,
             "probe/future_gain": float((prefix - whole).sum()) / total,
         }
-        series = {"cut off": _means(prefix, counts), "given": _means(whole, counts)}
+        series = {"cut off": means(prefix, counts), "given": means(whole, counts)}
         return Finding(
             metrics,
             {
@@ -92,9 +87,9 @@ def _judged(model: Topology, batch: Batch) -> _Judged:
     hits = torch.zeros_like(last)
     for place in there.any(0).nonzero().flatten().tolist():
         logits = model.answers(*model_inputs(prefix_of(batch, place + 1)))[MAIN][:, -1]
-        last[:, place] = _nats(logits, batch.targets[:, place])
+        last[:, place] = target_nats(logits, batch.targets[:, place])
         hits[:, place] = (logits.argmax(-1) == batch.targets[:, place]).double()
-    whole = _nats(model.answers(*model_inputs(batch))[MAIN], batch.targets)
+    whole = target_nats(model.answers(*model_inputs(batch))[MAIN], batch.targets)
     return _Judged(*(totals_by_position(values, there) for values in (whole, last, hits)))
 
 
@@ -106,14 +101,3 @@ def prefix_of(batch: Batch, length: int) -> Batch:
     tags = {name: channel[:, :length] for name, channel in batch.tags.items()}
     found: Batch = replace(batch, **kept, tags=tags)
     return found
-
-
-def _nats(logits: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each target, shaped as they are; 0 if missing."""
-    flat = cross_entropy(logits.double().flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
-    return flat.view_as(targets)
-
-
-def _means(sums: Tensor, counts: Tensor) -> list[float | None]:
-    pairs = zip(sums.tolist(), counts.tolist(), strict=True)
-    return [total / count if count else None for total, count in pairs]

@@ -12,7 +12,7 @@ from swapformer.interface import MAIN
 from swapformer.model.taps import missing, record
 from swapformer.model.topology import Topology
 from swapformer.probes.activation_sparsity import HIDDEN, one_row_of_units
-from swapformer.probes.base import Finding, Probe
+from swapformer.probes.base import Finding, Probe, validation
 from swapformer.probes.hidden_units import (
     CLASSES,
     area_under_curve,
@@ -25,7 +25,6 @@ from swapformer.ranges import Count, Share
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Matrix, Shape, Table
 from swapformer.task.base import Task, target_mask
-from swapformer.training.data import EvaluationStream, drawn_position_range
 from swapformer.training.inputs import model_inputs
 
 UNITS, CLUSTERS = "probe/units/", "probe/clusters/"
@@ -81,8 +80,6 @@ class UnitClasses(Probe):
         return None
 
     def measure(self, model: Topology, task: Task) -> Finding:
-        if problem := self.unsuited(model, task):
-            raise ValueError(problem)
         values, read, following = self._observed(model, task)
         dealt = read[torch.randperm(len(read), generator=stream("unit_classes", len(read)))]
         hidden = [each for name, each in values.items() if name.endswith(HIDDEN[1:])]
@@ -113,10 +110,9 @@ class UnitClasses(Probe):
     def _observed(self, model: Topology, task: Task) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """The values at each place [N, F], and the classes of the tokens there and of the next ones, [N]."""
         classes_V = classes_of([*task.tokens, *[""] * (task.vocab_size - len(task.tokens))])
-        source = next(item for item in task.evaluation("val") if item.name == "")
         values: dict[str, list[Tensor]] = {}
         read, following = [], []
-        for batch in EvaluationStream(source, self.batches, drawn_position_range(model)):
+        for batch in validation(model, task, self.batches):
             with record(model, HIDDEN, _STREAM, _EMBEDDINGS) as seen:
                 model(*model_inputs(batch))
             scored = target_mask(batch.targets)

@@ -23,7 +23,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -340,20 +340,10 @@ def _check(name: object, way: object, metrics: Collection[str], arms: Collection
     found.check(metrics, arms)
 
 
-class Asked(Protocol):
-    """A study as its file or its manifest has it."""
-
-    @property
-    def derive(self) -> Mapping[str, Way]: ...
-
-    @property
-    def claims(self) -> Sequence[Mapping[str, Any]]: ...
-
-
-def ways_of(study: Asked) -> dict[str, Way]:
+def ways_of(derive: Mapping[str, Way], claims: Iterable[object]) -> dict[str, Way]:
     """All that is derived in a study: what it says, and what its claims are about."""
-    found: dict[str, Way] = dict(study.derive)
-    for claim in study.claims:
+    found: dict[str, Way] = dict(derive)
+    for claim in claims:
         kinds = claim if isinstance(claim, Mapping) else {}  # what is no claim is refused where claims are parsed
         slope, optimum_of = kinds.get("slope"), kinds.get("optimum")
         if isinstance(slope, Mapping) and "over" in slope:

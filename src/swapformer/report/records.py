@@ -108,7 +108,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     manifest = read_manifest(study_dir)
     problems: list[str] = []
     cells, metrics, histories = [], [], []
-    ways = ways_of(manifest)
+    ways = ways_of(manifest.derive, manifest.claims)
     until = times_of(ways)
     followed = list(dict.fromkeys([*manifest.metrics, *(split_moment(metric)[0] for metric in manifest.metrics)]))
     directions: dict[str, str] = {}
@@ -124,6 +124,14 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     times: dict[tuple[str, str], dict[Cell, TargetTime]] = {}
     targets = _targets(manifest, runs_dir, problems)
     kept: dict[tuple[str, str], list[Items]] = {}
+
+    def add(cell: Cell, derived: Mapping[str, float]) -> None:
+        for name, value in derived.items():
+            if math.isfinite(value):
+                metrics.append((cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan))
+            elif math.isnan(value):
+                infinite.add((cell.condition, cell.arm, name))
+
     for cell in _all_cells(manifest):
         directory = runs_dir / "trials" / cell.trial
         trial = read_trial(directory, cell, problems) if cell.trial else TrialFiles(MISSING)
@@ -149,24 +157,16 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             if (final := trial.metrics.get("val/loss")) is not None:
                 losses[cell.condition, cell.arm, cell.seed] = _loss_hash(final, history)
             if trial.status in FINAL and trial.record is not None:
-                numbers = replace(
-                    _numbers_of_trial(
-                        trial, trial.record, history, operations.get((cell.arm, cell.condition), math.nan)
-                    ),
-                    targets=targets.get((cell.condition, cell.seed), {}),
-                )
+                flops = operations.get((cell.arm, cell.condition), math.nan)
+                target = targets.get((cell.condition, cell.seed), {})
+                numbers = _numbers_of_trial(trial, trial.record, history, flops, target)
                 found = derive(ways if trial.status == FINISHED else before_training(ways), numbers, problems)
                 for name in found.keys() & until.keys():
                     times.setdefault((cell.condition, name), {})[cell] = until[name].time(numbers)
                     found.pop(name)
                 found |= losses_of_diverged(ways, trial.record.baselines) if trial.status == DIVERGED else {}
                 history = _with_ends(history, trial, followed)
-                metrics += [
-                    (cell.condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
-                    for name, value in found.items()
-                    if math.isfinite(value)
-                ]
-                infinite |= {(cell.condition, cell.arm, name) for name, value in found.items() if math.isnan(value)}
+                add(cell, found)
             history = history[history["metric"].isin(followed)]
             histories.append(
                 history.assign(condition=cell.condition, arm=cell.arm, seed=cell.seed, status=trial.status)
@@ -175,12 +175,8 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     for (condition, name), reached in times.items():
         values, cut = cut_off(reached)
         unreached |= {(condition, cell.arm, cell.seed, name) for cell in cut}
-        infinite |= {(condition, cell.arm, name) for cell, value in values.items() if math.isnan(value)}
-        metrics += [
-            (condition, cell.arm, cell.seed, cell.trial, name, value, math.nan)
-            for cell, value in values.items()
-            if math.isfinite(value)
-        ]
+        for cell, value in values.items():
+            add(cell, {name: value})
     filled = [history for history in histories if len(history)]
     long = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame({name: [] for name in HISTORY_COLUMNS})
     declared = tuple(name for name, always in exact.items() if always and name not in manifest.exact)
@@ -220,7 +216,7 @@ def _item_problems(kept: Mapping[tuple[str, str], list[Items]]) -> Iterator[str]
 def _targets(manifest: Manifest, runs_dir: Path, problems: list[str]) -> dict[tuple[str, int], dict[str, float]]:
     """(condition, seed) → derived name → the value at which the history of the arm that it names ends."""
     found: dict[tuple[str, int], dict[str, float]] = {}
-    for name, (arm, metric) in target_arms(ways_of(manifest)).items():
+    for name, (arm, metric) in target_arms(ways_of(manifest.derive, manifest.claims)).items():
         for cell in manifest.cells:
             folder = runs_dir / "trials" / cell.trial
             if cell.arm == arm and cell.trial and read_trial(folder, cell, problems).status == FINISHED:
@@ -229,10 +225,14 @@ def _targets(manifest: Manifest, runs_dir: Path, problems: list[str]) -> dict[tu
     return found
 
 
-def _numbers_of_trial(trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float) -> TrialNumbers:
+def _numbers_of_trial(
+    trial: TrialFiles, record: Record, history: pd.DataFrame, flops: float, targets: Mapping[str, float]
+) -> TrialNumbers:
     """The measurements of a trial, from which numbers are derived."""
     steps, tokens, seconds = (number_of(each) for each in (record.steps, record.tokens, record.seconds))
-    return TrialNumbers(trial.metrics, history, record.directions, steps, tokens, flops, seconds, record.baselines)
+    return TrialNumbers(
+        trial.metrics, history, record.directions, steps, tokens, flops, seconds, record.baselines, targets
+    )
 
 
 def _first_examples(cell: Cell, trial: TrialFiles, held: set[tuple[str, str, str, str]]) -> dict[str, dict[str, Shape]]:

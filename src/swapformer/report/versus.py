@@ -188,7 +188,10 @@ def _is_other_number(metric: str, a: JudgedStudy, b: JudgedStudy) -> bool:
             return []
         return [dict(known[name].way), *(way for each in known[name].inputs for way in ways(each, known))]
 
-    one, other = (ways(metric, {each.name: each for each in derivations(ways_of(study.manifest))}) for study in (a, b))
+    one, other = (
+        ways(metric, {each.name: each for each in derivations(ways_of(study.manifest.derive, study.manifest.claims))})
+        for study in (a, b)
+    )
     return one != other or any(way.get("unit") in ("operations", "seconds") for way in one)
 
 

@@ -102,12 +102,6 @@ class Cell:
     condition: str = ""
     probes: Mapping[str, str] | None = field(default=None, hash=False)
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Cell:
-        """A cell as the manifest has it."""
-        probes = None if raw.get("probes") is None else parse_values(raw["probes"])
-        return cls(str(raw["arm"]), int(raw["seed"]), str(raw["trial"]), str(raw.get("condition", "")), probes)
-
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
         cell = {**arm_fields(self.arm, self.condition), "seed": self.seed, "trial": self.trial}
@@ -204,11 +198,6 @@ def value_text(value: object) -> str:
     if isinstance(value, str):
         return value.rpartition(".")[2] if re.fullmatch(r"[\w.]+\.[A-Z]\w*", value) else value
     return json.dumps(value)
-
-
-def parse_values(raw: Mapping[str, Any]) -> Values:
-    """Values as the manifest has them."""
-    return {str(key): str(value) for key, value in raw.items()}
 
 
 def _sizes(raw: Any) -> tuple[int, ...] | None:

@@ -103,7 +103,8 @@ def read_artifacts(folder: Path, problems: list[str], asked: Mapping[str, str] |
     `asked`: probe, with its moment, → the key of its settings; None takes the newest of each, whatever its settings.
     """
     found: dict[str, Artifact] = {}
-    for path in sorted(_paths(folder), key=_age):
+    times = dict(artifact_times(folder))
+    for path in sorted(_paths(folder), key=lambda path: times.get(path.name, 0)):
         probe = _probe_of(path)
         if asked is not None and (probe not in asked or path.name not in _names(probe, asked[probe])):
             continue
@@ -152,12 +153,6 @@ def _names(probe: str, key: str) -> tuple[str, str]:
 
 def _probe_of(path: Path) -> str:
     return path.name.partition(".")[0].replace("@", ":")
-
-
-def _age(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_mtime_ns
-    return 0
 
 
 def _is_of(path: Path, settings: object) -> bool:

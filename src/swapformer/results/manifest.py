@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from swapformer.errors import UsageError, cut, quote
 from swapformer.results.arms import (
@@ -19,7 +18,6 @@ from swapformer.results.arms import (
     ShownFigure,
     Values,
     arm_fields,
-    parse_values,
 )
 from swapformer.results.artifacts import probe_keys
 from swapformer.results.files import CorruptFile, quarantine, set_aside_stranger, write_atomic
@@ -29,7 +27,6 @@ from swapformer.results.schema import from_json, read_json
 from swapformer.results.tuning import Tuning
 
 SCHEMA_VERSION = 1
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -223,10 +220,10 @@ def read_manifest(study: Path) -> Manifest:
     try:
         return _build(raw)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        wrong = (
-            f"lacks {error}" if isinstance(error, KeyError) else f"has a field of the wrong shape ({cut(error, 60)})"
-        )
-        raise UsageError(f"the study's manifest {manifest_path(study)} {wrong}; {_redo(study)}") from None
+        wrong = f"it lacks {error}" if isinstance(error, KeyError) else cut(error, 120)
+        raise UsageError(
+            f"the study's manifest {manifest_path(study)} cannot be read: {wrong}; {_redo(study)}"
+        ) from None
 
 
 def _redo(study: Path) -> str:
@@ -266,42 +263,25 @@ def _read_raw(study: Path) -> dict[str, Any]:
     return raw
 
 
+_OWN = ("impossible", "settings", "fairness", "tuning", "ledger")
+"""Fields that are stored in another shape than they have here."""
+
+
 def _build(raw: Mapping[str, Any]) -> Manifest:
-    axis = raw.get("axis")
-    shared_config = dict(raw.get("shared_config") or {})
-    manifest = Manifest(
-        name=str(raw["name"]),
-        baseline=str(raw["baseline"]),
-        arms={str(arm): _each(overrides or (), str) for arm, overrides in raw["arms"].items()},
-        seeds=_each(raw["seeds"], int),
-        metrics=_each(raw["metrics"], str),
-        cells=_each(raw["cells"], partial(_cell, shared_config)),
-        claims=_each(raw.get("claims") or (), dict),
+    found = from_json(Manifest, {key: value for key, value in raw.items() if value is not None and key not in _OWN})
+    manifest = replace(
+        found,
+        cells=tuple(_with_probes(cell, found.shared_config) for cell in found.cells),
+        conditions=found.conditions or {"": {}},
         impossible_at={
             (str(entry["arm"]), str(entry.get("condition", ""))): str(entry["reason"])
             for entry in raw.get("impossible") or ()
         },
-        axis=Axis(str(axis["key"]), {str(a): v for a, v in axis["values"].items()}) if axis else None,
-        question=str(raw.get("question") or ""),
-        scale=str(raw.get("scale") or ""),
-        command=str(raw.get("command") or ""),
-        commit=str(raw.get("commit") or ""),
-        longest_trained=int(raw["longest_trained"]) if raw.get("longest_trained") else None,
-        shared_config=shared_config,
-        looks=_each(raw.get("looks") or (), int),
-        conditions={str(k): parse_values(v) for k, v in (raw.get("conditions") or {}).items()} or {"": {}},
         tuning=Tuning.from_json(raw["tuning"]) if raw.get("tuning") else None,
-        fairness=_each(raw.get("fairness") or (), ArmDifference.from_json),
-        derive={str(name): dict(how) for name, how in (raw.get("derive") or {}).items()},
-        exact=_each(raw.get("exact") or (), str),
+        fairness=tuple(map(ArmDifference.from_json, raw.get("fairness") or ())),
         settings={
             (str(each["arm"]), str(each.get("condition", ""))): str(each["id"]) for each in raw.get("settings") or ()
         },
-        published=_each(raw.get("published") or (), partial(from_json, PublishedNumber)),
-        figures=_each(raw.get("figures") or (), partial(from_json, ShownFigure)),
-        palette=_each(raw.get("palette") or (), str),
-        ranges={str(metric): (float(a), float(b)) for metric, (a, b) in (raw.get("ranges") or {}).items()},
-        must_beat={str(metric): dict(numbers) for metric, numbers in (raw.get("must_beat") or {}).items()},
         ledger=Ledger.from_json(raw["ledger"]) if "ledger" in raw else Ledger(),
     )
     alone = [arm for arm in manifest.impossible if arm not in manifest.arms]  # it may stand in `impossible` only
@@ -315,14 +295,7 @@ def _build(raw: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def _cell(shared_config: Mapping[str, Any], raw: Mapping[str, Any]) -> Cell:
+def _with_probes(cell: Cell, shared_config: Mapping[str, Any]) -> Cell:
     """A cell; one that does not say which probes are asked of it has those of the baseline, where they are known."""
-    cell = Cell.from_json(raw)
     known = cell.probes is None and "probes" in shared_config
     return replace(cell, probes=probe_keys(shared_config)) if known else cell
-
-
-def _each(values: Any, convert: Callable[[Any], T]) -> tuple[T, ...]:
-    if not isinstance(values, list | tuple):
-        raise TypeError(f"expected a list, got {type(values).__name__}")
-    return tuple(convert(value) for value in values)

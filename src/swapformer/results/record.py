@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from swapformer.results.files import CorruptFile, read_file, write_atomic
 from swapformer.results.schema import from_json, parse_json
 
 SCHEMA_VERSION = 2
-"""The version that is written. Raised, with a step in `_MIGRATIONS`, when a field gets another meaning or position."""
+"""The version that is written. Raised, with a step in `_migrated`, when a field gets another meaning or position."""
 
 RUNNING = "running"
 FINISHED = "finished"
@@ -194,9 +194,7 @@ def _migrated(values: dict[str, Any], version: int) -> dict[str, Any]:
     """
     if not 1 <= version <= SCHEMA_VERSION:
         raise CorruptFile(f"schema_version is {version!r}, but this swapformer reads 1 to {SCHEMA_VERSION}")
-    for step in range(version, SCHEMA_VERSION):
-        values = _MIGRATIONS[step](values)
-    return values
+    return _with_machine(values) if version == 1 else values
 
 
 def _with_machine(values: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +208,3 @@ def _with_machine(values: dict[str, Any]) -> dict[str, Any]:
         "environment": {key: environment[key] for key in shared if key in environment},
         "machine": {key: value for key, value in environment.items() if key not in shared},
     }
-
-
-_MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_machine}
-"""Version → what makes a record of it one of the next."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from swapformer.results.arms import Values, arm_fields, parse_values
+from swapformer.results.arms import Values, arm_fields
+from swapformer.results.schema import from_json
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,8 @@ class Tuning:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Tuning:
         """The manifest's `tuning`."""
-        return cls(
-            str(raw["metric"]),
-            tuple(map(str, raw["keys"])),
-            tuple(map(int, raw["seeds"])),
-            tuple(Tried(*_setting(each), tuple(map(str, each["trials"]))) for each in raw["tried"]),
-            tuple(
-                Choice(*_setting(each), tuple(map(str, each["edges"])), bool(each.get("diverged")))
-                for each in raw["chosen"]
-            ),
-            tuple(Refused(*_setting(each), str(each["reason"])) for each in raw["refused"]),
-        )
+        entries = {key: [{"condition": "", **each} for each in raw[key]] for key in ("tried", "chosen", "refused")}
+        return from_json(cls, {**raw, **entries}, "tuning")
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it; JSON makes lists of the tuples."""
@@ -85,10 +77,6 @@ class Tuning:
             "refused": [{**_fields(each), "reason": each.reason} for each in self.refused],
             "chosen": [{**_fields(each), "edges": each.edges, "diverged": each.diverged} for each in self.chosen],
         }
-
-
-def _setting(raw: Mapping[str, Any]) -> tuple[str, str, Values]:
-    return str(raw["arm"]), str(raw.get("condition", "")), parse_values(raw["values"])
 
 
 def _fields(each: Tried | Choice | Refused) -> dict[str, Any]:

@@ -91,19 +91,18 @@ def _keys_set_by(group: str, option: str) -> list[str]:
 
 def find_differences(plan: Plan) -> list[ArmDifference]:
     """One entry for every arm and condition; in the names of parameters, * is any layer."""
-    shown = {each.arm_condition: each for each in (*reversed(plan.templates), *plan.reported)}
+    shown = {each.arm_condition: each for each in plan.one_each}
     step, pairs = once(partial(flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
     return [
         _entry(
             plan,
-            shown[where],
-            shown[plan.spec.baseline, where[1]],
+            each,
+            shown[plan.spec.baseline, each.condition],
             # no time for what is not done; what a command does is not known
-            step(config) if config["budget"]["steps"] or command_of(config) else 0,
-            pairs(config),
+            step(each.config) if each.config["budget"]["steps"] or command_of(each.config) else 0,
+            pairs(each.config),
         )
-        for where in dict.fromkeys(each.arm_condition for each in plan.templates)
-        for config in [shown[where].config]
+        for each in plan.one_each
     ]
 
 

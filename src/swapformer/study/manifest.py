@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.exercises import studies_of
 from swapformer.results.arms import ArmDifference, Cell, ShownFigure
 from swapformer.results.artifacts import probe_keys
+from swapformer.results.config import leaves
 from swapformer.results.manifest import Axis, Manifest
 from swapformer.results.tuning import Refused, Tried, Tuning
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.provenance import Provenance
-from swapformer.study.launch.trial import Config
 from swapformer.study.plan import Plan, PlannedTrial, make_trial
 from swapformer.study.spec import NAMELESS, Spec
 from swapformer.yaml_reader import read_yaml
@@ -112,7 +111,7 @@ def find_axis(plan: Plan) -> Axis | None:
     if len(keys) != 1 or "/" in keys[0]:
         return None
     (key,) = keys
-    values = {each.arm: _look_up(each.config, key) for each in reversed(plan.templates)}
+    values = {each.arm: dict(leaves(each.config)).get(key) for each in reversed(plan.templates)}
     values = {arm: values[arm] for arm in plan.spec.arms if arm in values}
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
     if numbers and len(set(values.values())) == len(values) > 1:
@@ -120,10 +119,3 @@ def find_axis(plan: Plan) -> Axis | None:
     if named:
         raise UsageError(f"`axis` must name a key whose number differs in every arm, but {key} has {values}")
     return None
-
-
-def _look_up(config: Config, key: str) -> Any:
-    node: Any = config
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, dict) else None
-    return node

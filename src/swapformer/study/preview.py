@@ -233,7 +233,7 @@ def preview(
     def add(template: Template, trials: Sequence[Trial], what: str) -> None:
         own = [trial for trial in trials if trial.id not in seen]
         seen.update(trial.id for trial in own)
-        done = tuple(trial.id for trial in own if _is_done(trial, store))
+        done = tuple(trial.id for trial in own if is_complete(trial, store, store.peek(trial.id)))
         ids = tuple(trial.id for trial in own)
         if own:
             counted = operations(template)
@@ -305,11 +305,6 @@ def resolution(spec: Spec, error: float | None = None) -> float:
         for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
     )
     return detectable(len(spec.seeds), error / max(judged, 1))
-
-
-def _is_done(trial: Trial, store: Store) -> bool:
-    record = store.peek(trial.id)
-    return record is not None and is_complete(trial, store, record)
 
 
 def _largest(plan: Plan, templates: Sequence[Template]) -> tuple[int, str] | None:

@@ -323,7 +323,7 @@ def claims_of(spec: Spec) -> list[Claim]:
     from swapformer.report.statistics.claim_grammar import parse as parse_claims
 
     conditions = {name: each.values for name, each in spec.conditions.items()}
-    exact = exact_of(ways_of(spec), spec.exact, spec.metrics)
+    exact = exact_of(ways_of(spec.derive, spec.claims), spec.exact, spec.metrics)
     return parse_claims(list(spec.claims), spec.arms, list(spec.metrics), conditions, exact)
 
 

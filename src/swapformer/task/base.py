@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError, suggest
+from swapformer.interface import IGNORE as IGNORE
 from swapformer.interface import MAIN, Interface
+from swapformer.interface import Direction as Direction
 from swapformer.ranges import Declared
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
-IGNORE = -100
-"""The target of a position that carries no loss."""
-
-Direction = Literal["lower", "higher"]
+MEASURED = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
+"""What is measured of predicted symbols, unless a task says otherwise."""
 Split = Literal["train", "val", "test"]
 
 
@@ -172,6 +172,7 @@ class Task(Declared, ABC):
     `vocab_size`: number of token ids. `train_length`: T of the training batches. `max_length`: longest T of any split.
     `longest_trained`: the longest length in training, in the unit that names the evaluation sets `@L`.
     `directions`: which way each metric is better; a metric `x_se` is the standard error of `x` and has no direction.
+    `measured`: what is measured of predicted symbols.
     `summaries`: numbers that follow from the metrics of all sets of a split, with their directions.
     `exact`: the metrics that are the same with every seed.
     `tags`: names of the channels that its batches tag their positions with.
@@ -186,6 +187,7 @@ class Task(Declared, ABC):
     max_length: int
     longest_trained: int
     directions: Mapping[str, Direction]
+    measured: Sequence[str] = MEASURED
     summaries: Mapping[str, Direction] = MappingProxyType({})
     exact: Sequence[str] = ()
     tags: Sequence[str] = ()
@@ -231,13 +233,20 @@ class Task(Declared, ABC):
     def evaluation(self, split: Literal["val", "test"]) -> Sequence[EvaluationSet]:
         """The evaluation sets of a split: first the one like training, then one for each other length."""
 
-    @abstractmethod
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         """Fresh metrics of an answer, to be updated with (what the model gives, targets); those of MAIN have `loss`.
 
-        An answer at each position gives [B,T,size], one of a sequence [B,size]. Metrics of another answer than MAIN are
-        recorded as `<answer>_<metric>`.
+        By default those of its kind, of symbols the `measured` ones. An answer at each position gives [B,T,size], one
+        of a sequence [B,size]. Metrics of another answer than MAIN are recorded as `<answer>_<metric>`.
         """
+        from swapformer.task import metrics, value_metrics  # late: torchmetrics takes seconds
+
+        readout = self.interface.readouts[answer]
+        if readout.kind == "classes":
+            return metrics.class_metrics(readout.size)
+        if readout.kind == "values":
+            return value_metrics.value_metrics(readout.size)
+        return metrics.sequence_metrics(self.measured)
 
     def loss(self, answers: Mapping[str, Tensor], batch: Batch) -> Mapping[str, Tensor] | None:
         """The training loss of each answer by name, summed over its targets.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from swapformer.errors import UsageError
 from swapformer.task.base import Split
@@ -81,8 +80,6 @@ class Division:
 
 class TextSlice(Document):
     """The characters `start` … `stop` − 1 of a document."""
-
-    values: Mapping[str, Any] = {}
 
     def __init__(self, document: Document, start: int, stop: int) -> None:
         self.name, self._document, self._start, self._stop = document.name, document, start, stop

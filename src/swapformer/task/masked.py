@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
-from swapformer.interface import MAIN, Interface
+from swapformer.interface import Interface
 from swapformer.ranges import Share
 from swapformer.task.base import IGNORE, Batch, Split
 from swapformer.task.measures import directions_of
 from swapformer.task.text_task import PackedTask, TextTask
 from swapformer.task.tokeniser import CLASSIFY, MASK, PAD, SEPARATE
-
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
 
 METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se")
 
@@ -33,6 +29,7 @@ class MaskedTask(TextTask):
     """
 
     predicts_next = False
+    measured = METRICS
     directions = directions_of(METRICS)
     # All of BERT's tasks have all of its special tokens, so that one can start from another's weights.
     special_tokens = (PAD, CLASSIFY, SEPARATE, MASK)
@@ -69,17 +66,6 @@ class MaskedTask(TextTask):
         count = self.vocab_size - first - (unknown is not None)
         drawn = torch.randint(count, ids.shape, generator=generator) + first
         return drawn if unknown is None else drawn + (drawn >= unknown)
-
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
-
-        return sequence_metrics(METRICS)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the corpus and of a first batch: a change of what is hidden shows although no setting changed."""
-        batch = self.train_batch(0, 0)
-        drawn = b"".join(part.numpy().tobytes() for part in (batch.inputs, batch.targets))
-        return hashlib.sha256(f"{type(self).__name__} {super().fingerprint()}".encode() + drawn).hexdigest()
 
 
 class Masked(MaskedTask, PackedTask):

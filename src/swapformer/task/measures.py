@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from swapformer.task.base import Direction
+from swapformer.interface import Direction
 
 
 class SequenceSums(NamedTuple):

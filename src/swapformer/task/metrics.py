@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score
 
-from swapformer.task.base import IGNORE
+from swapformer.interface import IGNORE
 from swapformer.task.measures import MEASURES, SequenceSums
 from swapformer.task.measures import directions_of as directions_of  # tasks of one's own look for both here
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from swapformer.task.masked import METRICS, MaskedTask
 from swapformer.task.measures import CLASS_DIRECTIONS, directions_of
 from swapformer.task.source import Source
 from swapformer.task.tokeniser import CLASSIFY, PAD, SEPARATE
-
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
 
 NEXT_SENTENCE = "next_sentence"
 FOLLOWS, ELSEWHERE = 0, 1
@@ -104,11 +101,6 @@ class MaskedNSP(MaskedTask):
     @cached_property
     def _segments(self) -> dict[Split, PairSampler]:
         return {name: PairSampler(begins) for name, begins in self.begins.items()}
-
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.metrics import class_metrics  # late: torchmetrics takes seconds
-
-        return super().metrics() if answer == MAIN else class_metrics(2)
 
 
 class SegmentPairs(NamedTuple):

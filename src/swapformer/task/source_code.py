@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from swapformer.task.source import Source
 from swapformer.task.text import NextToken
 from swapformer.task.text_task import BlockTask
 from swapformer.task.tokeniser.base import TokenSpans
-
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
 
 _SMALL = ("definition", "level")
 """Tags that are counts; the others are numbers, of which no two files share one."""
@@ -99,11 +96,6 @@ class Roles(BlockTask):
     def fingerprint(self) -> str:
         """SHA-256 of the corpus and of the roles of its tokens."""
         return self.annotations.fingerprint
-
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.metrics import class_metrics  # late: torchmetrics takes seconds
-
-        return class_metrics(len(ROLES))
 
 
 def roles_of_file(parsed: ParsedSource, written: TokenSpans) -> Arrays:

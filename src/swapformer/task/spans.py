@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from swapformer.errors import UsageError
-from swapformer.interface import MAIN, Interface
+from swapformer.interface import Interface
 from swapformer.ranges import Count, Factor, OpenShare
-from swapformer.task.base import Batch, Sequences, Split
+from swapformer.task.base import MEASURED, Batch, Sequences, Split
 from swapformer.task.measures import directions_of
 from swapformer.task.text_task import BlockTask
 from swapformer.task.tokeniser import END, PAD
-
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
-
-_METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 
 
 class Spans(BlockTask):
@@ -38,7 +32,7 @@ class Spans(BlockTask):
     end_token: int
     shortest = 2
     evaluation_stream = "spans"
-    directions = directions_of(_METRICS)
+    directions = directions_of(MEASURED)
 
     def __init__(
         self, *, rate: OpenShare = 0.15, mean_length: Factor = 3.0, sentinels: Count = 100, **settings: Any
@@ -88,18 +82,6 @@ class Spans(BlockTask):
         """Each token, or its mark where it is `marked`, written at its position `at`; <eos> behind: [B, length + 1]."""
         empty = torch.full((len(ids), length + 1), self.end_token)
         return empty.scatter(1, at, torch.where(marked, mark, ids))
-
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
-
-        return sequence_metrics(_METRICS)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the corpus and of a first batch: a change of what is missing shows although no setting changed."""
-        batch = self.train_batch(0, 0)
-        assert batch.source is not None, "there is always a source"
-        drawn = b"".join(part.numpy().tobytes() for part in (batch.source.inputs, batch.targets))
-        return hashlib.sha256(f"{type(self).__name__} {super().fingerprint()}".encode() + drawn).hexdigest()
 
 
 def sentinel(number: int) -> str:

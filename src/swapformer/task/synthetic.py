@@ -10,25 +10,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from swapformer.errors import UsageError
-from swapformer.interface import MAIN
 from swapformer.random import stream
 from swapformer.ranges import Count
-from swapformer.task.base import IGNORE, Batch, Direction, EvaluationSet, Split, Task
+from swapformer.task.base import IGNORE, MEASURED, Batch, Direction, EvaluationSet, Split, Task
 from swapformer.task.content_split import SHARES, ContentSplit
 from swapformer.task.layout import BatchBlocks, ItemLayout, close_gaps, padding_or_none
 from swapformer.task.measures import directions_of
 from swapformer.task.settings import PassesSettings, evaluation_lengths, length_range
 
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
-
-_METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 _SAMPLED, _MANY, _FOUND_BY = 64, 61, 8192
 """Where so many of so few draws differ there are many items; otherwise so many draws find them all, or nearly."""
 _MOST_DRAWN = 300_000_000
@@ -50,7 +45,7 @@ class Synthetic(PassesSettings, Task):
     take as long as one large one.
     """
 
-    directions = directions_of(_METRICS)
+    directions = directions_of(MEASURED)
     separator = " "
     shortest = 1
     """The least length of an item."""
@@ -235,11 +230,6 @@ class Synthetic(PassesSettings, Task):
             padding=padding_or_none(padding),
             tags={name: close_gaps(kept, tag, 0)[:, :-1] for name, tag in written.tags.items()},
         )
-
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
-
-        return sequence_metrics(_METRICS)
 
     def summarise(self, values: Mapping[str, float]) -> dict[str, float]:
         return extrapolation(values, self.longest_trained)

@@ -36,8 +36,8 @@ class NextToken(PackedTask):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         measured = ["loss", "loss_se", "perplexity", "bits_per_byte", "accuracy", "accuracy_se"]
-        self._measured = [name for name in measured if self.tokeniser.lossless or name != "bits_per_byte"]
-        self.directions = directions_of(self._measured)
+        self.measured = [name for name in measured if self.tokeniser.lossless or name != "bits_per_byte"]
+        self.directions = directions_of(self.measured)
 
     def batch(self, split: Split, starts: Tensor, length: int, generator: torch.Generator | None = None) -> Batch:
         """The blocks of `length` tokens that begin at `starts` [B], with the token after each as target."""
@@ -53,7 +53,7 @@ class NextToken(PackedTask):
     def metrics(self, answer: str = MAIN) -> MetricCollection:
         from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
 
-        return sequence_metrics(self._measured, token_bytes=torch.tensor(self.corpus.learned.sizes))
+        return sequence_metrics(self.measured, token_bytes=torch.tensor(self.corpus.learned.sizes))
 
 
 class Text(NextToken):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from swapformer.task.base import Direction
+from swapformer.interface import Direction
 from swapformer.task.measures import mean, standard_error
 
 

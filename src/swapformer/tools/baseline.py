@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.study.config.compose import compose, task_of
-from swapformer.study.config.hydra_errors import explained
 from swapformer.task import TextTask
 from swapformer.task.ngram_baselines import measure
 from swapformer.tools.command_line import add_common
@@ -18,8 +17,7 @@ from swapformer.tools.command_line import add_common
 def main(arguments: Sequence[str]) -> int:
     """Print the task's metrics of each baseline; returns the exit status."""
     options = parser().parse_intermixed_args(arguments)
-    with explained(options.overrides):
-        config = compose(options.overrides)
+    config = compose(options.overrides)
     task = task_of(config)
     asked = isinstance(task, TextTask) and task.interface.readouts[MAIN].kind == "symbols"
     if not isinstance(task, TextTask) or not asked or task.start_token is not None:  # answers to a source are no text

@@ -19,7 +19,6 @@ from swapformer.conformance import FIRST, LAWS, LawVerdict, examine
 from swapformer.conformance.signature import settings_of
 from swapformer.errors import UsageError, suggest
 from swapformer.study.config.compose import compose
-from swapformer.study.config.hydra_errors import explained
 from swapformer.targets import trusting
 from swapformer.tools.command_line import add_common
 from swapformer.training.assemble import SLOTS
@@ -70,22 +69,19 @@ def _subject(part: str, slot: str | None, overrides: Sequence[str]) -> tuple[str
         if name not in SLOTS or not group.startswith("model/"):
             hint = suggest(name, SLOTS)
             raise UsageError(f"a part is named by its slot, such as model/position=alibi, but {part!r} is not{hint}")
-        with explained([*overrides, part]):
-            return name, compose([*SMALL, part, *overrides])
+        return name, compose([*SMALL, part, *overrides])
     target = _importable(part)
     if slot is None and issubclass(target, nn.Module) and not target.__module__.startswith("swapformer."):
         if any(base.__module__.startswith("swapformer.model.") for base in target.__mro__):
             raise UsageError(f"a class of your own needs its slot, such as `swapformer check {part} --slot position`.")
         own = [name if "." in name.partition("=")[0] else f"model.module.{name}" for name in overrides]
         whole = [*SMALL, "model=own", f"model.module._target_={part}", *own]
-        with explained(whole):
-            return "topology", compose(whole)
+        return "topology", compose(whole)
     if slot is None:
         raise UsageError(f"a class of your own needs its slot, such as `swapformer check {part} --slot position`.")
     names = settings_of(slot, target)
     others = [override for override in overrides if override.partition("=")[0] not in names]
-    with explained(others):
-        config = compose([*SMALL, *others])
+    config = compose([*SMALL, *others])
     given = dict(override.split("=", 1) for override in overrides if override not in others)
     node = {
         "_target_": part,
@@ -128,9 +124,7 @@ def _own_settings(target: type, names: set[str], given: Mapping[str, str]) -> di
 
 def _node(slot: str, name: str) -> Any:
     """The settings of an option, for a part that combines others of its slot: first=alibi."""
-    override = f"model/{slot}={name}"
-    with explained([override]):
-        return compose([*SMALL, override])["model"][slot]
+    return compose([*SMALL, f"model/{slot}={name}"])["model"][slot]
 
 
 def _lines(verdicts: Sequence[LawVerdict]) -> list[str]:

@@ -13,7 +13,6 @@ from swapformer.report import number_format as f
 from swapformer.results.arms import arm_name
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import measure
-from swapformer.study.config.hydra_errors import explained
 from swapformer.tools.command_line import add_common, columns, names_and_overrides
 from swapformer.training.operations import DTYPES
 
@@ -31,8 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         rows = _arms(names[0], overrides)
         print(json.dumps({"study": names[0], "arms": rows}, indent=1) if options.json else _table(rows))
         return 0
-    with explained(options.overrides):
-        config = compose(options.overrides)
+    config = compose(options.overrides)
     check(config)
     batch, dtype = 1 if options.batch is None else options.batch, options.dtype or "float32"
     lengths = _lengths(options.lengths or "") or [task_of(config).train_length]

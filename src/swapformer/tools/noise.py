@@ -145,11 +145,8 @@ def _settings(overrides: Sequence[str]) -> list[str]:
 def _metrics_of(task: str, overrides: Sequence[str]) -> tuple[str, ...]:
     """The metrics of validation of a task, without those of single lengths."""
     from swapformer.study.config.compose import compose, task_of
-    from swapformer.study.config.hydra_errors import explained
 
-    given = [f"task={task}", *overrides]
-    with explained(given):
-        found = task_of(compose(given))
+    found = task_of(compose([f"task={task}", *overrides]))
     first = found.evaluation("val")[0].name
     names = list(dict.fromkeys([*(f"{base}{first}" for base in found.directions), *found.summaries]))
     return tuple(f"val/{name}" for name in sorted(names, key=lambda name: name != "loss"))

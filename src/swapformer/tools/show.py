@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from swapformer.errors import UsageError, suggest
 from swapformer.report.figures.svg import settings
 from swapformer.study.config.compose import compose, task_of
-from swapformer.study.config.hydra_errors import explained
 from swapformer.tools.command_line import add_common
 from swapformer.tools.drawings import DRAWINGS, OVERLAYS
 from swapformer.tools.task_items import describe
@@ -58,7 +56,7 @@ def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
         raise UsageError(
             f"several parts can be drawn together only of {', '.join(OVERLAYS)}; name one of model/{slot}."
         )
-    configs = {name: _composed([*SIZES, f"model/{slot}={name}", *overrides]) for name in names}
+    configs = {name: compose([*SIZES, f"model/{slot}={name}", *overrides]) for name in names}
     with settings():
         try:
             figure = DRAWINGS[slot](configs[names[0]]) if len(names) == 1 else OVERLAYS[slot](configs)
@@ -70,12 +68,7 @@ def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
 
 def text_of_task(task: str, overrides: Sequence[str] = ()) -> str:
     """Some items of a task, given as `task=OPTION`, as lines of text."""
-    return "\n".join(describe(task_of(_composed([task, *overrides]))))
-
-
-def _composed(overrides: Sequence[str]) -> dict[str, Any]:
-    with explained(overrides):
-        return compose(overrides)
+    return "\n".join(describe(task_of(compose([task, *overrides]))))
 
 
 def parser() -> argparse.ArgumentParser:

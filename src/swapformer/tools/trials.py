@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 from swapformer.console import OneOf
 from swapformer.errors import UsageError, suggest
+from swapformer.report import number_format
 from swapformer.results.config import differences, matches, require_config
 from swapformer.results.prune import Waste, find_waste, remove
 from swapformer.results.record import CORRUPT, FINAL, MISSING, STATUSES, Record
@@ -176,7 +177,7 @@ def _prune(store: Store, records: Sequence[Record], options: argparse.Namespace,
         print(f"removed {_summary(gone, options.whole)}")
     else:
         for waste in found:
-            print(f"{_size(waste.bytes):>8}  {_line(waste.record, index)}")
+            print(f"{number_format.size(waste.bytes):>8}  {_line(waste.record, index)}")
         print(f"{_summary(found, options.whole)}{'; nothing was removed' if found else ''}")
         if found and not options.remove:
             print("add --remove to remove them")
@@ -192,12 +193,4 @@ def _confirmed(found: Sequence[Waste], whole: bool) -> bool:
 
 def _summary(found: Sequence[Waste], whole: bool) -> str:
     what = "whole trials" if whole else "trials' checkpoints"
-    return f"{len(found)} {what}, {_size(sum(waste.bytes for waste in found))}"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+    return f"{len(found)} {what}, {number_format.size(sum(waste.bytes for waste in found))}"

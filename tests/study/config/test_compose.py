@@ -134,7 +134,7 @@ class TestLayerOverrides:
         (["model/pattern=window", "model.pattern.before=nan"], r"`model.pattern.before` must be a whole number .*nan"),
         (["model.layers=[{at: 0, norm.eps: .nan}]"], r"`model.layers.0.norm.eps` must be a number above 0"),
         (["model.layers=[{at: 0, num_heads: '4'}]"], r"`num_heads` must be a whole number"),
-        (["model.residual=3"], r"`model.residual` must be chosen as model/residual=…, but it is 3"),
+        (["model.residual=3"], r"model/residual is a group of options: write model/residual=NAME"),
     ],
 )
 def test_what_cannot_work_is_refused_when_composed(overrides: list[str], message: str) -> None:

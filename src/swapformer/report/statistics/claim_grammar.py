@@ -50,7 +50,7 @@ def parse(
 
 def claims_of(manifest: Manifest) -> list[Claim]:
     """The claims of the study that a manifest describes."""
-    exact = exact_of(ways_of(manifest), manifest.exact, manifest.metrics)
+    exact = exact_of(ways_of(manifest.derive, manifest.claims), manifest.exact, manifest.metrics)
     return parse(manifest.claims, manifest.arms, manifest.metrics, manifest.conditions, exact)
 
 

@@ -330,7 +330,7 @@ def gather(records: Records) -> Evidence:
     unbeaten = tuple(_unbeaten(records.manifest, values, records.directions))
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
-        censored_of(ways_of(records.manifest)), unreached,
+        censored_of(ways_of(records.manifest.derive, records.manifest.claims)), unreached,
         _operations(records), _absent(records),
         {arm: found for (_, arm), found in records.items.items()}, records.generated,
         ranges, unbeaten,

@@ -60,7 +60,7 @@ def fit(losses: FloatArray, computation: FloatArray) -> ScalingLaw:
         raise Unfit(f"a law of loss over size needs at least {FEWEST_SIZES} sizes, but has {len(losses)}")
     unit = float(np.exp(np.log(computation).mean()))
     x = np.log(computation / unit)
-    at = int(np.argmin(_profile(losses, x)))
+    at = int(np.argmin([_linear(losses, x, exponent)[1] for exponent in _EXPONENTS]))
     low, high = _EXPONENTS[max(at - 1, 0)], _EXPONENTS[min(at + 1, len(_EXPONENTS) - 1)]
     found = optimize.minimize_scalar(
         lambda exponent: _linear(losses, x, exponent)[1], bounds=(low, high), method="bounded", options={"xatol": 1e-9}
@@ -76,18 +76,6 @@ def _linear(losses: FloatArray, x: FloatArray, exponent: float) -> tuple[FloatAr
     """E and A for a given exponent, neither negative, and the root of the sum of squares."""
     found, norm = optimize.nnls(np.column_stack([np.ones(len(losses)), np.exp(-exponent * x)]), losses)
     return found, float(norm)
-
-
-def _profile(losses: FloatArray, x: FloatArray) -> FloatArray:
-    """The sum of squares for every exponent of the grid at once, with E and A not negative."""
-    terms = np.exp(-np.outer(_EXPONENTS, x))
-    centred, y = terms - terms.mean(axis=1, keepdims=True), losses - losses.mean()
-    a = (centred * y).sum(axis=1) / (centred**2).sum(axis=1)
-    e = losses.mean() - a * terms.mean(axis=1)
-    a = np.where(e < 0, (terms * losses).sum(axis=1) / (terms**2).sum(axis=1), a)
-    e = np.maximum(e, 0.0)
-    a, e = np.where(a < 0, 0.0, a), np.where(a < 0, losses.mean(), e)
-    return np.asarray(((losses - e[:, None] - a[:, None] * terms) ** 2).sum(axis=1))
 
 
 def misfit(law: ScalingLaw, seeds: FloatArray, computation: FloatArray) -> float:

@@ -27,6 +27,7 @@ from swapformer.study.config.cost import flops_of_a_step as flops_of_a_step
 from swapformer.study.config.cost import seconds_of_a_step as seconds_of_a_step
 from swapformer.study.config.cost import shapes as shapes
 from swapformer.study.config.cost import task_of as task_of
+from swapformer.study.config.hydra_errors import explained
 from swapformer.study.config.identity import RESULTS_EPOCH as RESULTS_EPOCH
 from swapformer.study.config.identity import environment_class as environment_class
 from swapformer.study.config.identity import trial_id as trial_id
@@ -47,10 +48,9 @@ def compose(overrides: Sequence[str] = ()) -> Config:
     """The resolved configuration that `swapformer train OVERRIDES` would run.
 
     Raises:
-        UsageError: for an override that is not understood.
-        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException: for one that does not fit the groups.
+        UsageError: for an override that is not understood, or does not fit the groups.
     """
-    with composition(overrides) as found:
+    with explained(overrides), composition(overrides) as found:
         return finalise(found)
 
 

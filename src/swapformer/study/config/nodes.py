@@ -11,6 +11,7 @@ from typing import Any
 from swapformer.catalogue import default_option, option, option_files, primary
 from swapformer.errors import UsageError, quote
 from swapformer.paths import conf_dir
+from swapformer.results.config import leaves
 from swapformer.targets import find
 from swapformer.training.assemble import SLOTS
 from swapformer.yaml_reader import read_yaml
@@ -139,10 +140,4 @@ def _base(slot: str) -> type:
 
 def whole_numbers(node: Any, path: str = "") -> Iterator[tuple[str, int]]:
     """Every whole number of a configuration, by its dotted key."""
-    pairs: Any = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
-    for name, value in pairs:
-        key = f"{path}.{name}" if path else str(name)
-        if isinstance(value, int):
-            yield key, value
-        else:
-            yield from whole_numbers(value, key)
+    return ((key, value) for key, value in leaves(node, path) if isinstance(value, int))

@@ -191,21 +191,12 @@ def _roughly(model: Mapping[str, Any], task: Task, rows: int, layers: int) -> fl
     width, heads, table = (
         value if isinstance(value := model[key], int) else 1 for key in ("d_model", "num_heads", "max_len")
     )
-    sizes = [math.prod(_sizes(node)) for node in model.values() if isinstance(node, Mapping)]
+    parts = [node for node in model.values() if isinstance(node, Mapping)]
+    sizes = [math.prod(value for _, value in whole_numbers(node) if value > 1) for node in parts]
     matrices = layers * width * (16.0 * width + sum(sizes)) + (2.0 * task.vocab_size + table) * width
     tokens = float(rows) * task.train_length
     kept = tokens * (layers * (64.0 * width + sum(sizes) + 8.0 * heads * task.train_length) + 8.0 * task.vocab_size)
     return TRAINED_BYTES * matrices + 4 * kept
-
-
-def _sizes(node: Any) -> Iterator[int]:
-    """The whole numbers above 1 in a part's settings."""
-    values = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
-    for value in values:
-        if isinstance(value, int) and value > 1:
-            yield value
-        else:
-            yield from _sizes(value)
 
 
 def _parameters(config: Mapping[str, Any], task: Task) -> float | None:

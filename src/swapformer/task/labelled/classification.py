@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ from swapformer.task.labelled.base import ReadingTask, Rows
 from swapformer.task.measures import CLASS_DIRECTIONS
 from swapformer.task.settings import column_name
 from swapformer.task.value_measures import VALUE_DIRECTIONS
-
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
 
 
 class Classification(ReadingTask):
@@ -89,11 +86,6 @@ class Classification(ReadingTask):
         targets = torch.from_numpy(np.asarray(self.examples.answers[rows]))
         return Batch(inputs=text.inputs, padding=text.padding, tags=text.tags, targets=targets)
 
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.metrics import class_metrics  # late: torchmetrics takes seconds
-
-        return class_metrics(len(self.classes))
-
 
 class Regression(ReadingTask):
     """Predict a value, or several, of a text or a pair of texts.
@@ -127,8 +119,3 @@ class Regression(ReadingTask):
         values = (np.asarray(self.examples.answers[rows]) - self.mean) / self.deviation
         targets = torch.from_numpy(values.astype(np.float32))
         return Batch(inputs=text.inputs, padding=text.padding, tags=text.tags, targets=targets)
-
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.value_metrics import value_metrics  # late: torchmetrics takes seconds
-
-        return value_metrics(len(self.mean))

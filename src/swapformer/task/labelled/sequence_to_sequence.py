@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from swapformer.interface import MAIN, Interface
+from swapformer.interface import Interface
 from swapformer.ranges import Several
-from swapformer.task.base import IGNORE, Batch, Sequences
+from swapformer.task.base import IGNORE, MEASURED, Batch, Sequences
 from swapformer.task.labelled.base import LabelledTask, Rows
 from swapformer.task.labelled.examples import Columns
 from swapformer.task.measures import directions_of
 from swapformer.task.settings import column_name
 from swapformer.task.tokeniser import END, PAD
-
-if TYPE_CHECKING:
-    from torchmetrics import MetricCollection
-
-_METRICS = ("loss", "loss_se", "perplexity", "accuracy", "accuracy_se", "exact_match", "exact_match_se")
 
 
 class SequenceToSequence(LabelledTask):
@@ -31,7 +26,7 @@ class SequenceToSequence(LabelledTask):
     UsageError: no such column, a target that is no text, an empty split.
     """
 
-    directions = directions_of(_METRICS)
+    directions = directions_of(MEASURED)
     predicts_next = True
 
     special_tokens = (PAD, END)
@@ -72,8 +67,3 @@ class SequenceToSequence(LabelledTask):
             padding=torch.from_numpy(padding),
             source=self.read(rows),
         )
-
-    def metrics(self, answer: str = MAIN) -> MetricCollection:
-        from swapformer.task.metrics import sequence_metrics  # late: torchmetrics takes seconds
-
-        return sequence_metrics(_METRICS)

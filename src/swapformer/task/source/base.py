@@ -25,7 +25,7 @@ class Document(ABC):
     """Base of documents: a text, the `name` that messages call it, and its `values` by column."""
 
     name: str
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = {}
     split: Split | None = None
     """The split that it belongs to whatever its key is, where its source says so."""
 
@@ -73,8 +73,6 @@ class TextFile(Document):
 
     Its split is decided by its content, or by `key` where that is given. Where `strict`, what is no text is refused.
     """
-
-    values: Mapping[str, Any] = {}
 
     def __init__(self, path: Path, key: str | None = None) -> None:
         self.path, self._key = path, key
@@ -161,8 +159,6 @@ def unpacked(path: Path, what: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 class JoinedDocument(Document):
     """A document that consists of several, one after another."""
-
-    values: Mapping[str, Any] = {}
 
     def __init__(self, name: str, documents: Sequence[Document], split: Split | None = None) -> None:
         self.name, self._documents, self.split = name, documents, split

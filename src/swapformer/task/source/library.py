@@ -90,7 +90,7 @@ def _packages(given: object, known: set[str]) -> set[str]:
 _SNIPPET_COLUMNS = ("package",)
 
 
-class Snippets(Source):
+class Snippets(Library):
     """Pieces of `lines` lines of the standard library's source; the column `package` says which package each is from.
 
     Pieces do not overlap, and those of white space are left out. All of a file are in one split, decided by the file's
@@ -100,11 +100,10 @@ class Snippets(Source):
     """
 
     description = "the snippets of the Python standard library"
-    min_count = Library.min_count
 
     def __init__(self, *, packages: Sequence[str], lines: Count) -> None:
+        super().__init__(packages=packages)
         self.lines = lines
-        self.files = Library(packages=packages).files
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
         require_columns(self.description, columns, _SNIPPET_COLUMNS)
@@ -116,14 +115,14 @@ class Snippets(Source):
                     yield TextRow(f"{name}, line {start + 1}", text, {"package": package_of(name)}, key=name)
 
     def stamp(self) -> Stamp:
-        facts, changed = stamp_of_files(path for _, path in self.files)
+        facts, changed = super().stamp()
         return Stamp([facts, self.lines], changed)
 
 
 _FUNCTION_COLUMNS = ("name",)
 
 
-class Functions(Source):
+class Functions(Library):
     """The docstrings of the standard library's functions; the column `name` says what each function is called.
 
     All of a file are in one split, decided by the file's name as Library does. Of equal docstrings only the first is
@@ -132,10 +131,6 @@ class Functions(Source):
     """
 
     description = "the documented functions of the Python standard library"
-    min_count = Library.min_count
-
-    def __init__(self, *, packages: Sequence[str] | None = None) -> None:
-        self.files = Library(packages=packages).files
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
         require_columns(self.description, columns, _FUNCTION_COLUMNS)
@@ -149,6 +144,3 @@ class Functions(Source):
             for line, function, docstring in documented_functions(ParsedSource(file.text(), file.name)):
                 found.setdefault(docstring, TextRow(f"{name}, line {line}", docstring, {"name": function}, key=name))
         return list(found.values())
-
-    def stamp(self) -> Stamp:
-        return stamp_of_files(path for _, path in self.files)

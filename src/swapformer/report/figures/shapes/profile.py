@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from swapformer.errors import cut
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData, ReportFigure
 from swapformer.report.figures.scales import logarithmic
@@ -40,7 +41,7 @@ def draw_profile(found: Found[Profile], data: FigureData) -> ReportFigure | None
     if not any(np.isfinite(line.values).any() for line in lines):
         return None
     plain = bool(name)
-    shown = [_cut(label) for label in labels]
+    shown = [cut(label, _LONGEST_LABEL) for label in labels]
     foot = 0.0 if plain else max(0.068 * max(map(len, shown)) - 0.3, 0.0)
     figure = Lines(data, lines, name, _with_unit(shape), ordered=True, foot=foot)
     tooltips = Tooltips(name or "at", "x" if plain else "point")
@@ -73,10 +74,6 @@ def _numbers(labels: Sequence[str]) -> tuple[str, list[float]]:
 
 def _with_unit(shape: Profile) -> str:
     return f"{shape.y} in {shape.unit}" if shape.unit else shape.y
-
-
-def _cut(label: str) -> str:
-    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
 
 
 def _name_ticks(axes: Axes, places: Sequence[float], names: Sequence[str]) -> None:

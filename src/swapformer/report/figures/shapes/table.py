@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.lines import Line2D
 
+from swapformer.errors import cut
 from swapformer.report.figures import svg
 from swapformer.report.figures.figure_data import FigureData, ReportFigure
 from swapformer.report.figures.shapes.cells import WIDE
@@ -72,8 +73,8 @@ def _text(cell: str | float | None, mean: Mean | None) -> str:
 
 def _picture(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> str:
     """The table as text in an SVG; long cells are cut, and rows beyond the first sixty left out."""
-    shown = [[_cut(cell) for cell in row] for row in rows[:_DRAWN]]
-    head = [_cut(name) for name in header]
+    shown = [[cut(cell, _LONGEST) for cell in row] for row in rows[:_DRAWN]]
+    head = [cut(name, _LONGEST) for name in header]
     widths = [0.2 + 0.078 * max(len(row[i]) for row in [head, *shown]) for i in range(len(head))]
     while sum(widths) > WIDE and len(widths) > 1:
         widths.pop()  # the page and the CSV have all columns
@@ -94,7 +95,3 @@ def _picture(header: Sequence[str], rows: Sequence[Sequence[str]], title: str) -
 
 def _rule(y: float, color: str) -> Line2D:
     return Line2D([0.01, 0.99], [y, y], color=color, linewidth=0.8)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
