@@ -17,6 +17,7 @@ from swapformer.errors import UsageError
 from swapformer.model.activation import Mish
 from swapformer.model.norm import ScaleNorm
 from swapformer.model.plan import LayerPlan
+from swapformer.paths import experiments_dir
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.rules import stack, whole_model
 from swapformer.task.base import Task
@@ -97,6 +98,15 @@ class TestEveryPair:
         composed = compose([*STAGES[found.setup.stage.name], *SMALL, *found.setup.overrides])
         check(composed)
         assert composed["model"]["max_len"] == composed["model"]["position"]["drawn_from"]
+
+    def test_that_hold_linear_and_recurrent_attention_are_as_many_as_exercise_14_says(self, judge: Judge) -> None:
+        others = [each for each in options_of() if each.slot != "attention"]
+        linear, recurrent = (
+            sum(judge.judge(pair(option(f"attention={name}"), each)).compatible for each in others)
+            for name in ("linear", "gated_delta")
+        )
+        readme = (experiments_dir() / "14_architecture_tradeoffs" / "README.md").read_text(encoding="utf-8")
+        assert f"of {len(others)} other options linear takes {linear}, gated_delta {recurrent}" in readme
 
 
 class TestRows:

@@ -141,6 +141,14 @@ def test_mutual_information_is_that_of_counts() -> None:
     assert mutual_information(first, torch.zeros(50, dtype=torch.int64)) == pytest.approx(0)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_clusters_that_know_nothing_of_classes_share_less_than_a_hundredth_with_them(seed: int) -> None:
+    """What 10_ffn_sparsity calls chance: eight clusters and eight classes, at 8 192 tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    found, classes = (torch.randint(0, 8, (8192,), generator=generator) for _ in range(2))
+    assert mutual_information(found, classes) < 0.01
+
+
 def test_clusters_are_the_groups_that_lie_apart() -> None:
     groups = torch.arange(60) % 3
     generator = torch.Generator().manual_seed(2)

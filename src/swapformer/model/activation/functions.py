@@ -22,7 +22,7 @@ class LeakyReLU(Activation):
     """x above 0 and `slope` · x below it, so that no unit is without a gradient (Maas et al. 2013).
 
     Args:
-        slope: below 0.
+        slope: the factor below 0.
     """
 
     def __init__(self, dims: Dims, *, slope: OpenShare) -> None:
