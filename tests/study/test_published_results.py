@@ -81,7 +81,9 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     windows = seeds("07_position_encodings/text", "probe/replay/sliding/bits_per_byte@512")
     texts = [seeds("07_position_encodings/to_128", f"val/exact_match@{length}")["alibi"].mean() for length in (64, 128)]
     time = [seeds("08_rope_alibi/cost", f"time/all@{length}").mean() for length in (1024, 2048, 4096)]
-    dead = seeds("09_activations/dead", "val/loss", where="`optim.lr` == 0.01")
+    gains = [seeds("09_activations/gains", "derived/log_last", where=f"`model.init.gain` == {gain}").mean()
+             for gain in (1.0, 1.1, 1.175, 1.25, 1.3)]  # fmt: skip
+    smaller = [math.exp(at["relu"] - at[arm]) for at in gains for arm in ("gelu", "silu")]
     depths = [seeds("12_initialisation/depths", "val/loss", where=f"`model.num_layers` == {n}").mean()
               for n in (6, 24, 48)]  # fmt: skip
     deep = {arm: told(*(at[arm] for at in depths)) for arm in ("pre", "post", "deepnorm")}
@@ -124,7 +126,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("08", told(*((at["alibi"] - at["rope"]).mean() for at in rope)) + " apart"),
         ("08", "{} of rope's there (heads of 64: {}), {} at 2048 ({}), {} at 1024 ({})".format(
             *(told(at[f"alibi{wide}"] / at[f"rope{wide}"]) for at in reversed(time) for wide in ("", "_wide")))),
-        ("09", f"GELU worse, {apart(dead['gelu'], dead['relu'], 3)}"),
+        ("09", f"are {min(smaller):.0f} to {round(max(smaller), -1):.0f} times smaller than ReLU's"),
         ("11", "at .001, {} with 6 layers, {} with 12".format(*map(told, first))),
         ("11", f"effective rank {told(*(at['post'] for at in rank.values()), digits=1)} over 6, 12, 24 layers"),
         ("11", f"(deepnorm {told(rank[24]['deepnorm'], digits=1)})"),

@@ -11,6 +11,7 @@ import pytest
 from report.store import Store
 from swapformer.report import number_format
 from swapformer.report.build import Report, build
+from swapformer.report.page.tables import cell
 
 MINUS = "−"
 NUMBER = rf"(?:[+{MINUS}]?[\d.]+|∞|[+{MINUS}]∞)"
@@ -95,3 +96,7 @@ def test_a_metric_that_no_seed_changes_has_no_intervals(tmp_path: Path) -> None:
     study, runs = found.write(lambda arm, seed: {"val/loss": {"a": 0.3, "b": 1.0}[arm]})
     table = (build(study, runs).directory / "table.md").read_text(encoding="utf-8")
     assert "| 0.300 – |" in table and "| 1.00 –<br>Δ +0.700 – |" in table
+
+
+def test_a_cell_shows_a_text_as_it_was_written() -> None:
+    assert cell("a*b* | c\\d $x$\n<e>") == r"a\*b\* \| c\\d \$x\$ &lt;e>"

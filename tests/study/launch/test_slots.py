@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from study import fakes
 from study.parents import statuses
@@ -145,6 +146,15 @@ def test_without_a_gpu_that_can_be_seen_one_trial_runs_and_says_so(
     assert devices([on_gpus(tmp_path)]) == [None]
     with pytest.raises(UsageError, match=r"visible here \(none\), each once, but \['0'\] is given"):
         make_slots([on_gpus(tmp_path)], gpus=[0])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are CUDA devices")
+def test_nothing_starts_on_gpus_that_are_not_there(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    trial = make_trial(compose(["task=copy", "model/size=nano", "trainer=gpu", f"runs_dir={store.runs_dir}"]))
+    with pytest.raises(UsageError, match=r"trainer.devices=1 needs as many CUDA devices, but there are 0 here"):
+        launch_missing([trial], store, LocalLauncher(store, fakes.PROVENANCE))
+    assert not store.directory(trial.id).exists()
 
 
 def test_gpus_that_are_named_are_believed_where_the_driver_has_no_tool(

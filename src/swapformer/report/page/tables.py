@@ -17,8 +17,8 @@ def verdicts_md(verdicts: Sequence[Verdict]) -> str:
     for each in verdicts:
         outcome = each.outcome if each.outcome == "undecided" else f"**{each.outcome}**"
         differences = "; ".join(map(wording.usual_text, each.contrasts))
-        cells = [each.claim.text, outcome, wording.found_text(each), differences]
-        lines.append(f"| {' | '.join(map(cell, cells))} |")
+        cells = [cell(each.claim.text), outcome, cell(wording.found_text(each)), cell(differences)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
@@ -70,4 +70,4 @@ def arrow(direction: str | None) -> str:
 
 def cell(text: str) -> str:
     """A text, escaped for a cell of a Markdown table."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    return re.sub(r"[\\|*$]", r"\\\g<0>", text).replace("\n", " ").replace("<", "&lt;")

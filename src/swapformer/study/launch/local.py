@@ -29,7 +29,7 @@ from swapformer.study.launch.child import KILL_TIMEOUT, Child, child_main
 from swapformer.study.launch.launcher import Launcher
 from swapformer.study.launch.other_node import nodes_of
 from swapformer.study.launch.signals import blocked_signals, collected_signals
-from swapformer.study.launch.slots import Slot, make_slots, pinned_threads, require_room
+from swapformer.study.launch.slots import Slot, devices_of, make_slots, pinned_threads, require_room
 from swapformer.study.launch.trial import Trial, is_complete
 from swapformer.targets import allowed
 from swapformer.training.nodes import meeting
@@ -85,7 +85,15 @@ class LocalLauncher(Launcher):
         Trials that another process is running, or has finished since they were asked for, are left to it. The first
         SIGINT or SIGTERM is forwarded to the children as SIGTERM, the second kills them; both end in KeyboardInterrupt
         after the children have ended.
+
+        Raises:
+            UsageError: for trials on GPUs that are not there. A job says so in its trial's record.
         """
+        if devices_of(trials) and self.work is None and not self.tied:
+            from swapformer.training.fit import require_devices  # late: it imports torch
+
+            for trial in trials:
+                require_devices(trial.config["trainer"])
         waiting = deque(trials)
         free = self._slots(trials)
         for slot in [child.slot for child in self.children]:  # of a call that something has broken off
