@@ -51,7 +51,8 @@ class T5(Position):
     """bias_h(i, j) = b[bucket(p_j − p_i), h] after the scaling, one table [buckets, H] for all layers.
 
     Raffel et al. 2020, arXiv:1910.10683. Half of the buckets hold exact distances, the other half grow
-    logarithmically up to `max_distance`, beyond which all distances share the last. A bidirectional table spends half
+    logarithmically up to `max_distance`, beyond which all distances share the last. Where training does not reach that
+    far, its last buckets are never trained, and longer texts read them. A bidirectional table spends half
     of its buckets on each direction; a causal one puts every later key into bucket 0. T5 itself does not scale its
     logits: for its exact form combine with `model.score.exponent=0`.
 
