@@ -101,6 +101,21 @@ def test_a_pattern_whose_saving_a_gpu_does_not_take_is_in_the_notes() -> None:
             assert len(notes) == expected, notes
 
 
+@pytest.mark.parametrize("position", ["t5", "relative_bias", "relative_key"])
+def test_rows_of_distances_that_only_longer_sequences_read_are_in_the_notes(position: str) -> None:
+    def notes(*more: str) -> tuple[str, ...]:
+        config = compose([*TINY, f"model/position={position}", *more])
+        task = build_task(config)
+        return TrialModule(build_model(config, task.interface), task, config).notes
+
+    (note,) = notes("model.position.max_distance=32")
+    assert "tells distances up to 32 apart, but training has" in note and "model.position.max_distance" in note
+    assert not notes("model.position.max_distance=32", "task.eval_lengths=[]"), "nothing reads them"
+    assert not notes("model.position.max_distance=17", "task.lengths=[2,16]", "task.eval_lengths=[2x]"), (
+        "all are trained"
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("most", [2**24, 5 * 97], ids=["whole", "in parts"])
 def test_cross_entropy_of_16_bit_logits_is_that_of_float32_ones(

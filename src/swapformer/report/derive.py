@@ -379,13 +379,8 @@ def before_training(ways: Mapping[str, Way]) -> dict[str, Way]:
     return found
 
 
-def censored_of(ways: Mapping[str, Way]) -> frozenset[str]:
-    """The derived numbers that are times, cut off at the budget."""
-    return frozenset(times_of(ways))
-
-
 def times_of(ways: Mapping[str, Way]) -> dict[str, TimeTo]:
-    """The derived numbers that are times to a target."""
+    """The derived numbers that are times to a target, cut off at the budget."""
     return {each.name: each for each in derivations(ways) if isinstance(each, TimeTo)}
 
 

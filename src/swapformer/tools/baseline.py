@@ -11,7 +11,7 @@ from swapformer.interface import MAIN
 from swapformer.study.config.compose import compose, task_of
 from swapformer.task import TextTask
 from swapformer.task.ngram_baselines import measure
-from swapformer.tools.command_line import add_common
+from swapformer.tools.command_line import add_common, columns
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,10 +34,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _table(found: Mapping[str, Mapping[str, float]], split: str) -> str:
     names = [name for name in next(iter(found.values())) if not name.endswith("_se")]
-    lines = [" ".join([f"{split:10}", *(f"{name:>14}" for name in names)])]
-    for kind, values in found.items():
-        lines.append(" ".join([f"{kind:10}", *(f"{values[name]:14.4f}" for name in names)]))
-    return "\n".join(lines)
+    rows = [[kind, *(f"{values[name]:.4f}" for name in names)] for kind, values in found.items()]
+    return columns([[split, *names], *rows], right=True)
 
 
 def parser() -> argparse.ArgumentParser:

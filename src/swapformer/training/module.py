@@ -115,6 +115,7 @@ class TrialModule(lightning.LightningModule):
         self.notes: tuple[str, ...] = (
             *model.notes,
             *notes_on_parts(model, self.accumulate * self.ranks.count),
+            *notes_on_distances(model, task),
         )
         if config["trainer"]["accelerator"] != "cpu":
             self.notes += tuple(notes_on_kernels(model))
@@ -322,6 +323,20 @@ def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
             yield (
                 f"{' and '.join(names)} took the {what} over each of the {parts} parts of a batch, so the gradient is "
                 "another than that of the whole batch at once"
+            )
+
+
+def notes_on_distances(model: nn.Module, task: Task) -> Iterator[str]:
+    """Tables of distances whose last rows longer sequences read, though training does not reach them."""
+    if task.max_length <= task.train_length or any(getattr(part, "drawn_from", None) for part in model.modules()):
+        return
+    tables: list[Any] = [part for part in model.modules() if hasattr(part, "max_distance")]
+    for name, reach in sorted({(type(each).__name__, each.max_distance) for each in tables}):
+        if reach >= task.train_length:
+            yield (
+                f"{name} tells distances up to {reach} apart, but training has {task.train_length} tokens: what it "
+                f"adds further away is hardly trained or not, and sequences of {task.max_length} tokens read it; lower "
+                "model.position.max_distance"
             )
 
 

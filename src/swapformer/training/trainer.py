@@ -139,9 +139,6 @@ def suppress_advice() -> Iterator[None]:
         yield
 
 
-STRATEGIES = ("ddp", "fsdp")
-
-
 def strategy(config: Config, ranks: Ranks, model: nn.Module) -> Strategy | str:
     """Lightning's strategy of a trial.
 
@@ -154,9 +151,7 @@ def strategy(config: Config, ranks: Ranks, model: nn.Module) -> Strategy | str:
     if name == "ddp":
         skips = any(getattr(part, "skips_weights", False) for part in model.modules())
         return DDPStrategy(find_unused_parameters=skips)
-    if name == "fsdp":
-        return ModelParallelStrategy(ranks.count, 1, save_distributed_checkpoint=False)
-    raise ValueError(f"`trainer.strategy` must be null or one of {', '.join(STRATEGIES)}, but it is {name!r}.")
+    return ModelParallelStrategy(ranks.count, 1, save_distributed_checkpoint=False)
 
 
 def shard(model: nn.Module, mesh: DeviceMesh, precision: str) -> None:

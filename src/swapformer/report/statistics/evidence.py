@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from swapformer.errors import UsageError, cut
 from swapformer.report import number_format
-from swapformer.report.derive import censored_of, ways_of
+from swapformer.report.derive import times_of, ways_of
 from swapformer.report.records import Records
 from swapformer.report.statistics import estimates
 from swapformer.report.statistics.claim_fields import Term, difference
@@ -330,7 +330,7 @@ def gather(records: Records) -> Evidence:
     unbeaten = tuple(_unbeaten(records.manifest, values, records.directions))
     return Evidence(
         arms, seeds, values, finished, diverged, records.directions, classes, losses, changes, evaluated,
-        censored_of(ways_of(records.manifest.derive, records.manifest.claims)), unreached,
+        frozenset(times_of(ways_of(records.manifest.derive, records.manifest.claims))), unreached,
         _operations(records), _absent(records),
         {arm: found for (_, arm), found in records.items.items()}, records.generated,
         ranges, unbeaten,
