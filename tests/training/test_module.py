@@ -101,19 +101,26 @@ def test_a_pattern_whose_saving_a_gpu_does_not_take_is_in_the_notes() -> None:
             assert len(notes) == expected, notes
 
 
-@pytest.mark.parametrize("position", ["t5", "relative_bias", "relative_key"])
-def test_rows_of_distances_that_only_longer_sequences_read_are_in_the_notes(position: str) -> None:
-    def notes(*more: str) -> tuple[str, ...]:
-        config = compose([*TINY, f"model/position={position}", *more])
-        task = build_task(config)
-        return TrialModule(build_model(config, task.interface), task, config).notes
+def notes_with(*given: str) -> tuple[str, ...]:
+    config = compose([*TINY, *given])
+    task = build_task(config)
+    return TrialModule(build_model(config, task.interface), task, config).notes
 
-    (note,) = notes("model.position.max_distance=32")
+
+@pytest.mark.parametrize("position", ["t5", "relative_bias", "relative_key", "relative_key_query"])
+def test_rows_of_distances_that_only_longer_sequences_read_are_in_the_notes(position: str) -> None:
+    near, far = (f"model.position.max_distance={reach}" for reach in (17, 32))
+    (note,) = notes_with(f"model/position={position}", far)
     assert "tells distances up to 32 apart, but training has" in note and "model.position.max_distance" in note
-    assert not notes("model.position.max_distance=32", "task.eval_lengths=[]"), "nothing reads them"
-    assert not notes("model.position.max_distance=17", "task.lengths=[2,16]", "task.eval_lengths=[2x]"), (
-        "all are trained"
-    )
+    assert not notes_with(f"model/position={position}", far, "task.eval_lengths=[]"), "nothing reads them"
+    assert not notes_with(f"model/position={position}", near, "task.lengths=[2,16]", "task.eval_lengths=[2x]")
+
+
+@pytest.mark.parametrize("position", ["rope_yarn", "rope_llama3", "rope_ntk_dynamic"])
+def test_a_stretched_rope_that_was_set_for_another_length_is_in_the_notes(position: str) -> None:
+    (note,) = notes_with(f"model/position={position}", "model.position.original_len=32")
+    assert "is set for a training on 32 tokens, but this one has" in note
+    assert not notes_with(f"model/position={position}", "model.position.original_len=8")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -23,6 +23,7 @@ from swapformer.interface import MAIN
 from swapformer.model.kernel import AttentionPlan
 from swapformer.model.layers import declare, origin_of
 from swapformer.model.ops import widen
+from swapformer.model.position.base import Position
 from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.random import stream_seed
 from swapformer.targets import make
@@ -115,7 +116,7 @@ class TrialModule(lightning.LightningModule):
         self.notes: tuple[str, ...] = (
             *model.notes,
             *notes_on_parts(model, self.accumulate * self.ranks.count),
-            *notes_on_distances(model, task),
+            *notes_on_lengths(model, task),
         )
         if config["trainer"]["accelerator"] != "cpu":
             self.notes += tuple(notes_on_kernels(model))
@@ -326,17 +327,24 @@ def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
             )
 
 
-def notes_on_distances(model: nn.Module, task: Task) -> Iterator[str]:
-    """Tables of distances whose last rows longer sequences read, though training does not reach them."""
-    if task.max_length <= task.train_length or any(getattr(part, "drawn_from", None) for part in model.modules()):
-        return
-    tables: list[Any] = [part for part in model.modules() if hasattr(part, "max_distance")]
-    for name, reach in sorted({(type(each).__name__, each.max_distance) for each in tables}):
-        if reach >= task.train_length:
+def notes_on_lengths(model: nn.Module, task: Task) -> Iterator[str]:
+    """Positions whose settings do not fit the length of training: rows that it does not reach, another length."""
+    positions = [part for part in model.modules() if isinstance(part, Position)]
+    known = {
+        (type(each).__name__, getattr(each, "max_distance", 0), getattr(each, "original_len", 0)) for each in positions
+    }
+    trained, longest = task.train_length, task.max_length
+    for name, reach, original in () if any(each.drawn_from for each in positions) else sorted(known):
+        if longest > trained and reach >= trained:
             yield (
-                f"{name} tells distances up to {reach} apart, but training has {task.train_length} tokens: what it "
-                f"adds further away is hardly trained or not, and sequences of {task.max_length} tokens read it; lower "
+                f"{name} tells distances up to {reach} apart, but training has {trained} tokens: what it adds further "
+                f"away is hardly trained or not, and sequences of {longest} tokens read it; lower "
                 "model.position.max_distance"
+            )
+        if original > trained:
+            yield (
+                f"{name} is set for a training on {original} tokens, but this one has {trained}: set "
+                f"model.position.original_len={trained}"
             )
 
 

@@ -167,7 +167,7 @@ class YaRN(Position):
                 f"yarn needs `beta_fast` above `beta_slow` above 0, but they are {beta_fast} and {beta_slow}."
             )
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
-        self.base, self.factor = base, factor
+        self.base, self.factor, self.original_len = base, factor, original_len
         # The index i of the pair that turns so many times within `original_len` positions.
         per_turn = [original_len / (turns * 2 * math.pi) for turns in (beta_fast, beta_slow)]
         ends = [self.rotation.width * math.log(length) / (2 * math.log(base)) for length in per_turn]
@@ -223,7 +223,7 @@ class Llama3Rotary(Position):
                 f"llama3 needs `turns_high` above `turns_low` above 0, but they are {turns_high} and {turns_low}."
             )
         self.rotation = Rotation(dims, fraction=fraction, interleaved=interleaved)
-        self.base, self.factor, self.length = base, factor, original_len
+        self.base, self.factor, self.original_len = base, factor, original_len
         self.low, self.high = turns_low, turns_high
 
     def rotate(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
@@ -231,6 +231,6 @@ class Llama3Rotary(Position):
 
     def _angles(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
         omega_I = self.rotation.frequencies(self.base, tokens.position.device, dtype)
-        turns_I = self.length * omega_I / (2 * math.pi)
+        turns_I = self.original_len * omega_I / (2 * math.pi)
         share_I = ((turns_I - self.low) / (self.high - self.low)).clamp(0, 1)
         return tokens.position[..., None].to(dtype) * omega_I * (share_I + (1 - share_I) / self.factor)
