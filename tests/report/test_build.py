@@ -461,7 +461,7 @@ def test_names_with_signs_of_markup_reach_the_figures_unharmed(tmp_path: Path) -
     built = build(store.study, store.runs)
     text = "".join(ET.parse(built.directory / "arms_val_loss.svg").getroot().itertext())
     assert all(name in text for name in arms)
-    assert "$x_1$ \\| y" in (built.directory / "table.md").read_text()
+    assert "\\$x_1\\$ \\| y" in (built.directory / "table.md").read_text()
 
 
 def test_twenty_arms_get_a_panel_each_and_distinct_looks(tmp_path: Path) -> None:
