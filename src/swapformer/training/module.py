@@ -328,13 +328,19 @@ def notes_on_parts(model: nn.Module, parts: int) -> Iterator[str]:
 
 
 def notes_on_lengths(model: nn.Module, task: Task) -> Iterator[str]:
-    """Positions whose settings do not fit the length of training: rows that it does not reach, another length."""
+    """Position encodings whose settings do not fit the length of training.
+
+    A table of distances has rows that training does not reach and longer sequences read, or a stretched rope is set for
+    a longer training. Where positions are drawn from a larger range nothing is said.
+    """
     positions = [part for part in model.modules() if isinstance(part, Position)]
+    if any(each.drawn_from for each in positions):
+        return
     known = {
         (type(each).__name__, getattr(each, "max_distance", 0), getattr(each, "original_len", 0)) for each in positions
     }
     trained, longest = task.train_length, task.max_length
-    for name, reach, original in () if any(each.drawn_from for each in positions) else sorted(known):
+    for name, reach, original in sorted(known):
         if longest > trained and reach >= trained:
             yield (
                 f"{name} tells distances up to {reach} apart, but training has {trained} tokens: what it adds further "
