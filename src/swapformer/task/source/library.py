@@ -160,7 +160,7 @@ class Programs(Source):
 
     description = "the generated programs"
 
-    def __init__(self, *, files: Count, functions: Annotated[int, Within(1, 26)]) -> None:
+    def __init__(self, *, files: Count, functions: Annotated[int, Within("[1, 26]")]) -> None:
         self.files, self.functions = files, functions
 
     def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
