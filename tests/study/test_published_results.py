@@ -139,7 +139,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("14", f"gated_delta from about {round(crossing['gated_delta'], -2):,.0f}".replace(",", " ")),
         ("14", f"(`lengths` {math.exp(steps[2048]['gated_delta'] - steps[2048]['softmax']):.2f})"),
         ("14", f"(convolved +{longer[0] - longer[1]:.2f})"),
-        ("15", f"saves {100 * early[0]:.0f} % for {told(early[1] - early[2], digits=3)}"),
+        ("15", f"would save {100 * early[0]:.0f} % for {told(early[1] - early[2], digits=3)}"),
         ("15", f"relative entropy {told(entropy['entmax15'], entropy['sparsemax'])} in place of "
                + told(entropy["standard"])),
         ("12", f"pre {deep['pre']}, post {deep['post']}, deepnorm {deep['deepnorm']}"),
