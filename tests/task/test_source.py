@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import json
 import shutil
@@ -17,7 +16,7 @@ from pyarrow import feather, ipc
 from pyarrow.parquet import write_table
 
 from swapformer.errors import UsageError
-from swapformer.task.source import Document, Files, HuggingFace, Library, Programs
+from swapformer.task.source import Document, Files, HuggingFace, Library
 from swapformer.task.source import huggingface as hub
 from swapformer.task.source.base import PIECE, TextFile, TextRow
 
@@ -404,32 +403,3 @@ def test_a_copy_on_this_machine_is_used_without_network_and_nothing_is_changed_f
     (tmp_path / "copies" / "some_one___some_data").mkdir(parents=True)
     assert len(texts(HuggingFace(name="SomeOne/SomeData"))) == 3
     assert seen == [True] and not datasets.config.HF_HUB_OFFLINE
-
-
-def test_the_lines_of_programs_follow_from_their_blocks_and_definitions() -> None:
-    texts = [document.text() for document in Programs(files=50, functions=3).documents()]
-    assert len(set(texts)) == 50
-    assert texts[1].startswith("y=0\ndef e(c):\n if d:\n  e(c)\n"), "the same everywhere"
-    deepest = 0
-    for text in texts:
-        module, *functions = ast.parse(text).body
-        defined = dict[str, str]()
-        deepest = max(deepest, *(_check_block(each, [ast.unparse(module)[0]], defined) for each in functions))
-        assert len(defined) == 3
-    assert deepest == 3
-
-
-def _check_block(block: ast.stmt, around: list[str], defined: dict[str, str]) -> int:
-    """Hold a block, and those in it, to what Programs says, and return how deep they are."""
-    assert isinstance(block, ast.FunctionDef | ast.If)
-    own = ast.unparse(block.args if isinstance(block, ast.FunctionDef) else block.test)
-    if isinstance(block, ast.FunctionDef):
-        assert len(around) == 1 and block.name not in defined
-        defined[block.name] = own
-    *body, last = block.body
-    asked = [own, around[0]] if isinstance(block, ast.FunctionDef) else [own, around[-1], around[0]]
-    assert ast.unparse(last) == " + ".join(asked)
-    calls = [ast.unparse(each) for each in body if isinstance(each, ast.Expr)]
-    blocks = [each for each in body if not isinstance(each, ast.Expr)]
-    assert len(calls) == (0 if blocks else 2) and all(each == f"{each[0]}({defined[each[0]]})" for each in calls)
-    return max([len(around), *(_check_block(each, [*around, own], defined) for each in blocks)])

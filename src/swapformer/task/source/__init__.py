@@ -3,8 +3,6 @@
 from swapformer.task.source.base import Document, Source, TextRow
 from swapformer.task.source.files import Files, text_of
 from swapformer.task.source.huggingface import HuggingFace
-from swapformer.task.source.library import Functions, Library, Programs, Snippets
+from swapformer.task.source.library import Functions, Library, Snippets
 
-__all__ = [
-    "Document", "Files", "Functions", "HuggingFace", "Library", "Programs", "Snippets", "Source", "TextRow", "text_of",
-]  # fmt: skip
+__all__ = ["Document", "Files", "Functions", "HuggingFace", "Library", "Snippets", "Source", "TextRow", "text_of"]

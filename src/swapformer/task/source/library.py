@@ -1,4 +1,4 @@
-"""Sources that every machine has: the Python standard library, whole, in snippets or its docstrings, and programs."""
+"""Sources that every machine has: the Python standard library, whole, in snippets, or its docstrings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from operator import itemgetter
 from pathlib import Path
-from random import Random
-from string import ascii_lowercase
-from typing import Annotated
 
 from swapformer.errors import UsageError, suggest
-from swapformer.ranges import Count, Within
+from swapformer.ranges import Count
 from swapformer.task.python_syntax import ParsedSource, documented_functions
 from swapformer.task.source.base import (
     Document,
@@ -147,50 +144,3 @@ class Functions(Library):
             for line, function, docstring in documented_functions(ParsedSource(file.text(), file.name)):
                 found.setdefault(docstring, TextRow(f"{name}, line {line}", docstring, {"name": function}, key=name))
         return list(found.values())
-
-
-class Programs(Source):
-    """Generated Python programs whose blocks and definitions tell what comes: a control for links of a syntax tree.
-
-    A program begins with `m=0`, m a random letter, and `functions` functions follow. The first line of a block, `def`
-    or `if`, names a random letter. Its last line repeats that letter, the one of the block around it, and m. Lines in
-    between call functions that are defined by then, each with the letter of its definition.
-    `files`: how many programs there are.
-    """
-
-    description = "the generated programs"
-
-    def __init__(self, *, files: Count, functions: Annotated[int, Within("[1, 26]")]) -> None:
-        self.files, self.functions = files, functions
-
-    def documents(self, columns: Sequence[str] = ()) -> Iterator[Document]:
-        if columns:
-            raise no_columns(self.description, columns)
-        return (TextRow(f"program {n}", program(n, self.functions), {}, key=str(n)) for n in range(self.files))
-
-    def stamp(self) -> Stamp:
-        return Stamp(["programs", self.files, self.functions], 0)
-
-
-def program(number: int, functions: int) -> str:
-    """The text of one of `Programs`."""
-    draw = Random(number)
-    names = draw.sample(ascii_lowercase, functions)
-    module = draw.choice(ascii_lowercase)
-    lines, defined = [f"{module}=0"], dict[str, str]()
-
-    def write_block(head: str, around: str, depth: int) -> None:
-        own, indent = draw.choice(ascii_lowercase), " " * depth
-        lines.append(indent[1:] + head.format(own))
-        if depth == 1:
-            defined[names[len(defined)]] = own
-        for _ in range(draw.randint(1, 2) if depth == 1 else 1):
-            if depth == 1 or (depth == 2 and draw.random() < 0.4):
-                write_block("if {}:", own, depth + 1)
-            else:
-                lines.extend(f"{indent}{name}({defined[name]})" for name in draw.choices([*defined], k=2))
-        lines.append(f"{indent}{'+'.join([own, around, module] if depth > 1 else [own, module])}")
-
-    for name in names:
-        write_block(f"def {name}({{}}):", module, 1)
-    return "\n".join(lines) + "\n"
