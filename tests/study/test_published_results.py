@@ -124,7 +124,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("07", f"T5's bias in blocks ({apart(blocks['t5'], blocks['alibi'], 3)})"),
         ("07", f"ALiBi in windows ({apart(windows['alibi'], windows['t5'], 3)})"),
         ("07", f"whole texts {told(texts[0])}, at 128 {told(texts[1], digits=3)}"),
-        ("08", told(*((at["alibi"] - at["rope"]).mean() for at in rope)) + " apart"),
+        ("08", told(*((at["alibi"] - at["rope"]).mean() for at in rope)) + " behind"),
         ("08", "{} of rope's there (heads of 64: {}), {} at 2048 ({}), {} at 1024 ({})".format(
             *(told(at[f"alibi{wide}"] / at[f"rope{wide}"]) for at in reversed(time) for wide in ("", "_wide")))),
         ("09", f"are {min(smaller):.0f} to {round(max(smaller), -1):.0f} times smaller than ReLU's"),
@@ -143,13 +143,13 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("15", f"relative entropy {told(entropy['entmax15'], entropy['sparsemax'])} in place of "
                + told(entropy["standard"])),
         ("12", f"pre {deep['pre']}, post {deep['post']}, deepnorm {deep['deepnorm']}"),
-        ("08", f"in {told(far['rope'])} of cases, others in {told(far['alibi'])} to {told(far['none'])}"),
+        ("08", f"needle at 8×: rope {told(far['rope'])}, others {told(far['alibi'])} to {told(far['none'])}"),
         ("11", f"with branches of .7 it is {told(whole['g70'], digits=1)}, of .5 {told(whole['g50'], digits=1)}"),
         ("11", f"gains post-norm {told(warm['post'] - warm['post_warm'])} nats at own rates"),
         ("12", f"deepnorm and pre lose {told(warm['deepnorm_warm'] - warm['deepnorm'])} and "
                + told(warm["pre_warm"] - warm["pre"])),
         ("12", "pre-norm loses {} to 24 layers and {} to 48, deepnorm {} and {}".format(*deeper)),
-        ("12", f"start with variance {told(variance[1])} (four heads {told(variance[4])})"),
+        ("12", f"variance {told(variance[1])} (four heads {told(variance[4])})"),
         ("13", f"loss is {told(spoken['bias'] - spoken['no_speaker'])} lower after 200 steps"),
         ("13", f"there window {apart(linked['window'], linked['bias'], 3)} to the links"),
     )  # fmt: skip

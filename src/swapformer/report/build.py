@@ -148,15 +148,15 @@ class Report:
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}".rstrip()))
         for each in self.claims:
             (only,) = each.verdicts.values() if len(each.verdicts) == 1 else (None,)
-            why = "" if only is None else f": {_found(only)}"
+            why = "" if only is None else f": {wording.found_text(only)}"
             mark = f"{wording.SYMBOLS[each.outcome]} "
             console.print(Text.assemble((mark, f"bold {wording.COLORS[each.outcome]}"), f"{each.claim.text}{why}"))
             for condition, verdict in each.verdicts.items():
                 if only is None:
-                    said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {_found(verdict)}"
+                    said = f"  {wording.SYMBOLS[verdict.outcome]} with {condition}: {wording.found_text(verdict)}"
                     console.print(Text(said, style=wording.COLORS[verdict.outcome]))
                 for note in verdict.notes:
-                    if note not in _found(verdict):  # it limits the verdict, and is not its reason
+                    if note not in wording.found_text(verdict):  # it limits the verdict, and is not its reason
                         console.print(Text(f"{'  ' if only else '    '}{note}", style="dim"))
         if sure := wording.error_text(self.errors, self.verdicts):
             items = wording.items_text(self.verdicts) if self.records.evaluations else ""
@@ -207,11 +207,6 @@ class Report:
                 Text(summary.paired.full_text if summary.paired else ""),
             )
         return table
-
-
-def _found(verdict: Verdict) -> str:
-    """The reason for a verdict, with the number of seeds where there were several looks."""
-    return wording.found_text(verdict) + (f", at {verdict.look} seeds" if verdict.look else "")
 
 
 PAPER = ("latex", "pdf", "png")

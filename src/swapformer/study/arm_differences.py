@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -89,10 +89,21 @@ def _keys_set_by(group: str, option: str) -> list[str]:
     return [name for name, _ in leaves(content, node, plain_lists_whole=True)]
 
 
-def find_differences(plan: Plan) -> list[ArmDifference]:
-    """One entry for every arm and condition; in the names of parameters, * is any layer."""
+Counts = tuple[Callable[[Mapping[str, Any]], int | None], Callable[[Mapping[str, Any]], int | None]]
+
+
+def counts_of(plan: Plan) -> Counts:
+    """What counts the operations of a configuration's step, and its attended pairs, each model and task once."""
+    return once(partial(flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
+
+
+def find_differences(plan: Plan, counts: Counts | None = None) -> list[ArmDifference]:
+    """One entry for every arm and condition; in the names of parameters, * is any layer.
+
+    `counts`: those of an earlier call for the same study, whose arms have chosen settings since.
+    """
     shown = {each.arm_condition: each for each in plan.one_each}
-    step, pairs = once(partial(flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
+    step, pairs = counts or counts_of(plan)
     return [
         _entry(
             plan,

@@ -17,7 +17,7 @@ from swapformer.results import record as records
 from swapformer.results.config import command_of
 from swapformer.results.manifest import write_manifest
 from swapformer.results.store import Store
-from swapformer.study.arm_differences import find_differences
+from swapformer.study.arm_differences import counts_of, find_differences
 from swapformer.study.comparison import MOST_TRIALS
 from swapformer.study.config import overrides as texts
 from swapformer.study.equal_arms import check_equal_arms
@@ -117,7 +117,8 @@ def run_study(
     launcher = launch(nothing)
     launch_missing((), store, launcher, retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
-    differences = find_differences(plan)
+    counts = counts_of(plan)
+    differences = find_differences(plan, counts)
     if not quiet:
         slots = launcher.slots_here(plan.possible_trials) if isinstance(launcher, Launcher) else 1
         foreseen = preview(plan, store, differences, slots, start=time.process_time())
@@ -154,7 +155,7 @@ def run_study(
         ):  # otherwise a manifest without reported trials would replace one that has them
             attempt(plan.tuning_trials, "tuning trials")
         plan = replace(plan, chosen=choose(plan, store))
-        differences = find_differences(plan)
+        differences = find_differences(plan, counts)
         _say(tuning_lines(plan), quiet)
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
         arms = undecided_arms(folder, store.runs_dir) if turn else None

@@ -146,6 +146,7 @@ def found_text(verdict: Verdict) -> str:
     """The reason why a claim is decided or open, in one sentence: `by at least 0.30 (claimed: 0.05)`.
 
     The limits are those of the verdict, whose error all claims of a study share; intervals elsewhere are 95 % ones.
+    Where there were several looks, it says how many seeds the claim was judged at.
     """
     if verdict.claim.withdrawn:
         return f"withdrawn: {verdict.claim.withdrawn}"
@@ -160,6 +161,7 @@ def found_text(verdict: Verdict) -> str:
     parts = [_limit_text(claim, each) + (f" than {each.than}" if several and each.than else "") for each in shown]
     text = f"{'; '.join(parts)} (claimed: {claim.threshold})"
     text += f", {verdict.elsewhere}" if verdict.elsewhere else ""
+    text += f", at {verdict.look} seeds" if verdict.look else ""
     if verdict.outcome == "undecided":
         text += f": {_needs_text(verdict)}"
     return text
