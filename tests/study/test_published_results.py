@@ -151,7 +151,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("12", "pre-norm loses {} to 24 layers and {} to 48, deepnorm {} and {}".format(*deeper)),
         ("12", f"variance {told(variance[1])} (four heads {told(variance[4])})"),
         ("13", f"loss is {told(spoken['bias'] - spoken['no_speaker'])} lower after 200 steps"),
-        ("13", f"there window {apart(linked['window'], linked['bias'], 3)} to the links"),
+        ("13", f"(in `code` {apart(linked['window'], linked['bias'], 3)})"),
     )  # fmt: skip
     for exercise, text in taken:
         (readme,) = experiments_dir().glob(f"{exercise}_*/README.md")
