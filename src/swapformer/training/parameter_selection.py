@@ -36,7 +36,7 @@ def select_parameters(model: nn.Module, entries: Sequence[object], key: str) -> 
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise UsageError(f"`{key}` must be a list such as [token_embedding, {{at: '0:6'}}], but it is {entries!r}.")
-    words = _words(model)
+    words = _words(model) if entries else {}
     return {name for entry in entries for name in _meant(model, words, entry, key)}
 
 
