@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
 
 from swapformer.report.statistics.estimates import FloatArray
 
@@ -56,6 +56,8 @@ class ScalingLaw:
 
 def fit(losses: FloatArray, computation: FloatArray) -> ScalingLaw:
     """The law of mean losses. Raises `Unfit` below four sizes and where the loss does not fall with size."""
+    from scipy import optimize  # late: it takes long, and few reports have a ladder
+
     if len(set(np.round(np.log(computation), 6))) < FEWEST_SIZES:
         raise Unfit(f"a law of loss over size needs at least {FEWEST_SIZES} sizes, but has {len(losses)}")
     unit = float(np.exp(np.log(computation).mean()))
@@ -74,6 +76,8 @@ def fit(losses: FloatArray, computation: FloatArray) -> ScalingLaw:
 
 def _linear(losses: FloatArray, x: FloatArray, exponent: float) -> tuple[FloatArray, float]:
     """E and A for a given exponent, neither negative, and the root of the sum of squares."""
+    from scipy import optimize
+
     found, norm = optimize.nnls(np.column_stack([np.ones(len(losses)), np.exp(-exponent * x)]), losses)
     return found, float(norm)
 
@@ -87,4 +91,4 @@ def misfit(law: ScalingLaw, seeds: FloatArray, computation: FloatArray) -> float
     within = float(seeds.var(axis=1, ddof=1).mean())
     if within <= 0:
         return 1.0 if residual <= 1e-18 else 0.0
-    return float(stats.f.sf(residual / within, points - _PARAMETERS, points * (n - 1)))
+    return float(special.fdtrc(points - _PARAMETERS, points * (n - 1), residual / within))
