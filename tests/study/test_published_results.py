@@ -106,6 +106,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
     early = [seeds("15_open_questions/rates", f"probe/early_exit/{what}")["early_exit"].mean()
              for what in ("saved/0.5", "loss/0.5", "loss/1")]  # fmt: skip
     entropy = seeds("15_open_questions/rates", "probe/entropy").mean()
+    slow, fast = (seeds(f"15_open_questions/{part}", "val/loss")["standard"] for part in ("hints", "experts"))
     first = [seeds("11_norm_placement/first_step", "probe/first_step/0.001:init", where=f"`model.num_layers` == {n}")
              ["post"].mean() for n in (6, 12)]  # fmt: skip
     trained = {n: f"`model.num_layers` == {n}" for n in (6, 12, 24)}
@@ -140,6 +141,7 @@ def test_numbers_that_readmes_take_from_results_without_a_claim() -> None:
         ("14", f"(`lengths` {math.exp(steps[2048]['gated_delta'] - steps[2048]['softmax']):.2f})"),
         ("14", f"(convolved +{longer[0] - longer[1]:.2f})"),
         ("15", f"would save {100 * early[0]:.0f} % for {told(early[1] - early[2], digits=3)}"),
+        ("15", f"standard {told((slow - fast).mean(), digits=3)} worse than at .032"),
         ("15", f"relative entropy {told(entropy['entmax15'], entropy['sparsemax'])} in place of "
                + told(entropy["standard"])),
         ("12", f"pre {deep['pre']}, post {deep['post']}, deepnorm {deep['deepnorm']}"),

@@ -223,6 +223,13 @@ def test_a_study_that_is_stopped_as_it_starts_again_keeps_the_trials_of_its_repo
     assert set(before) <= set(read_manifest(store.studies / "tuned").cells)
 
 
+def test_a_model_is_counted_once_though_the_settings_of_its_arms_are_chosen_later(tmp_path: Path, store: Store) -> None:
+    composer = fakes.Composer(tmp_path / "journal", tmp_path / "runs")
+    planned = replace(plan(tmp_path), composer=composer)
+    assert len(answered(planned, store).plan.chosen) == 3
+    assert composer.counted == 2, "its operations and its pairs, which all arms share"
+
+
 class Picky(fakes.Composer):
     """An arm whose best rate is 1e-3 cannot have another."""
 
