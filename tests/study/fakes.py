@@ -180,7 +180,7 @@ class Composer:
         resolved["label"] = f"run {resolved['seed']}"
         return resolved
 
-    def check(self, resolved: dict[str, Any]) -> None:
+    def check(self, resolved: dict[str, Any], *_: Any) -> None:
         if 7 in (resolved.get("heads"), resolved["model"].get("heads")):
             raise UsageError("heads must divide the width")
 

@@ -100,7 +100,7 @@ def test_a_size_is_solved_with_the_first_setting_that_the_arm_can_have(composer:
 class _Picky(fakes.Composer):
     """A rate of 1 goes together with no symbols alone, and costs nobody knows what."""
 
-    def check(self, config: dict[str, Any]) -> None:
+    def check(self, config: dict[str, Any], *_: Any) -> None:
         super().check(config)
         if config["lr"] == 1 and config["task"].get("symbols"):
             raise UsageError("a rate of 1 needs a task without symbols")

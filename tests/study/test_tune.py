@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +15,8 @@ import pytest
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.results import record as records
-from swapformer.results.arms import ArmCondition
-from swapformer.results.manifest import read_manifest
+from swapformer.results.arms import ArmCondition, ArmDifference
+from swapformer.results.manifest import manifest_path, page_path, read_manifest
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
 from swapformer.study.arm_differences import find_differences
@@ -230,10 +231,59 @@ def test_a_model_is_counted_once_though_the_settings_of_its_arms_are_chosen_late
     assert composer.counted == 2, "its operations and its pairs, which all arms share"
 
 
+def test_what_a_report_that_stays_counted_is_not_counted_again(tmp_path: Path, store: Store) -> None:
+    def again(report: bool | None = None) -> tuple[int, list[ArmDifference]]:
+        composer = fakes.Composer(tmp_path / "journal", tmp_path / "runs")
+        planned = replace(plan(tmp_path), composer=composer)
+        run_study(planned, store, fakes.PROVENANCE, lambda progress: launch(store), quiet=True, report=report)
+        return composer.counted, list(read_manifest(folder).fairness)
+
+    folder = store.studies / "tuned"
+    _, first = again()
+    assert all(math.isfinite(each.flops) and each.pairs for each in first)
+    assert again() == (0, first)
+    assert again(report=True) == (2, first), "a page that is drawn again counts again"
+
+    def forge(**fields: object) -> None:
+        raw = json.loads(manifest_path(folder).read_text())
+        for each in raw["fairness"]:
+            each["flops"] = 1
+        for each in raw["settings"]:
+            each.update(fields)
+        manifest_path(folder).write_text(json.dumps(raw))
+
+    forge()
+    assert [each.flops for each in again()[1]] == [1, 1, 1]
+    forge(id="0123456789abcdef")
+    assert again() == (2, first), "what was counted of other trials says nothing of these"
+    page_path(folder).unlink()
+    assert again() == (2, first)
+
+
+def test_an_optimiser_that_has_trained_is_not_asked_again(tmp_path: Path, store: Store) -> None:
+    asked = list[tuple[float, object, object]]()
+
+    class Listening(fakes.Composer):
+        def check(self, resolved: dict[str, Any], *given: Any) -> None:
+            like, trained = given
+            asked.append((resolved["lr"], like and like["lr"], trained))
+
+    def expanded() -> Plan:
+        asked.clear()
+        raw = {"baseline": "base", "arms": ARMS, "seeds": 2, "tune": {"lr": ["1e-3", "1e-2"], "seeds": 1}}
+        return expand(parse(raw, "tuned"), composer=Listening(tmp_path / "journal", tmp_path / "runs"))
+
+    planned = expanded()
+    assert asked == [(1e-3, None, False), (1e-2, 1e-3, False)] * 3
+    launch_missing(planned.tuning_trials[:1], store, launch(store))
+    expanded()
+    assert asked == [(1e-3, None, True), *[(1e-2, 1e-3, False), (1e-3, None, False)] * 2, (1e-2, 1e-3, False)]
+
+
 class Picky(fakes.Composer):
     """An arm whose best rate is 1e-3 cannot have another."""
 
-    def check(self, resolved: dict[str, Any]) -> None:
+    def check(self, resolved: dict[str, Any], *_: Any) -> None:
         super().check(resolved)
         if resolved["best"] == 1e-3 != resolved["lr"]:
             raise UsageError("1e-3 is all it can have")

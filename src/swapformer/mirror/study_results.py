@@ -17,6 +17,7 @@ from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.sequential import judge_all, record_looks
 from swapformer.report.statistics.verdicts import Verdict
+from swapformer.results.manifest import page_path
 from swapformer.results.store import Store
 
 
@@ -43,7 +44,7 @@ def study_results(folder: Path, runs_dir: Path) -> StudyResults:
     claims = claims_of(records.manifest)
     records = record_looks(folder, runs_dir, claims, records)
     manifest, rows = records.manifest, figure_data(records, claims)
-    page = folder / "report" / "report.html"
+    page = page_path(folder)
     tables = {
         "verdicts": _table({at: map(_verdict, here) for at, here in judge_all(claims, records).items()}),
         "arms": _table({at: [_arm(row, manifest.metrics) for row in data.rows] for at, data in rows.items()}),

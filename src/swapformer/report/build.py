@@ -58,11 +58,6 @@ class ReadOnly(UsageError):
     """A folder may only be read."""
 
 
-def page_path(study_dir: Path) -> Path:
-    """The path of a study's page."""
-    return study_dir / _FOLDER / _PAGE
-
-
 @dataclass(frozen=True)
 class Report:
     """A report that was written: its content, and the files that hold it.

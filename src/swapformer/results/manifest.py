@@ -155,6 +155,11 @@ def manifest_path(study: Path) -> Path:
     return study / "manifest.json"
 
 
+def page_path(study: Path) -> Path:
+    """The page of the study in the folder `study`, where it has been drawn."""
+    return study / "report" / "report.html"
+
+
 def place_of(study: Path) -> tuple[Path, str]:
     """The store that the study in a folder lies in, and its name there, which has two words where it is a part."""
     words = 1 + min(read_manifest(study).name.count("/"), 1)

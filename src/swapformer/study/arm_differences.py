@@ -6,16 +6,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from swapformer.catalogue import option_files
 from swapformer.errors import UsageError
 from swapformer.paths import conf_dir
-from swapformer.results.arms import ArmDifference, Shape, value_text
+from swapformer.results.arms import ArmCondition, ArmDifference, Shape, value_text
 from swapformer.results.config import command_of, leaves
+from swapformer.results.manifest import Manifest
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
+from swapformer.study.launch.trial import Config
 from swapformer.study.plan import Plan, Template
 from swapformer.study.spec import Spec
 from swapformer.yaml_reader import parse_yaml
@@ -97,37 +100,46 @@ def counts_of(plan: Plan) -> Counts:
     return once(partial(flops_of_a_step, plan)), once(partial(_attended_pairs, plan))
 
 
-def find_differences(plan: Plan, counts: Counts | None = None) -> list[ArmDifference]:
+def find_differences(plan: Plan, counts: Counts | None = None, before: Manifest | None = None) -> list[ArmDifference]:
     """One entry for every arm and condition; in the names of parameters, * is any layer.
 
-    `counts`: those of an earlier call for the same study, whose arms have chosen settings since.
+    Args:
+        plan: of a study; an arm that is still to be tuned is shown with the first of its settings.
+        counts: those of an earlier call for the same study, whose arms have chosen settings since.
+        before: the manifest of a report that stays as it is. What it counted of an arm that trains the same as now is
+            not counted again.
     """
     shown = {each.arm_condition: each for each in plan.one_each}
-    step, pairs = counts or counts_of(plan)
-    return [
-        _entry(
-            plan,
-            each,
-            shown[plan.spec.baseline, each.condition],
-            # no time for what is not done; what a command does is not known
-            step(each.config) if each.config["budget"]["steps"] or command_of(each.config) else 0,
-            pairs(each.config),
-        )
-        for each in plan.one_each
-    ]
+    shapes, (step, pairs) = once(plan.composer.shapes), counts or counts_of(plan)
+    counted = {} if before is None else {(each.arm, each.condition): each for each in before.fairness}
+
+    def entry(each: Template) -> ArmDifference:
+        known = counted.get(each.arm_condition)
+        if known is not None and before is not None and before.settings.get(each.arm_condition) == plan.id_of(each):
+            return replace(_entry(plan, each, shown, shapes), flops=known.flops, pairs=known.pairs)
+        steps = int(each.config["budget"]["steps"])
+        # no time for what is not done; what a command does is not known
+        operations = step(each.config) if steps or command_of(each.config) else 0
+        flops = math.nan if operations is None else operations * steps
+        return replace(_entry(plan, each, shown, shapes), flops=flops, pairs=pairs(each.config))
+
+    return [entry(each) for each in plan.one_each]
 
 
-def _entry(plan: Plan, each: Template, baseline: Template, step: int | None, pairs: int | None) -> ArmDifference:
+def _entry(
+    plan: Plan, each: Template, shown: Mapping[ArmCondition, Template], shapes: Callable[[Config], Mapping[str, Any]]
+) -> ArmDifference:
+    """An entry without the operations and pairs, which take longer to count."""
+    baseline = shown[plan.spec.baseline, each.condition]
     found = changed(baseline.config, each.config)
     return ArmDifference(
         each.arm,
         each.condition,
         changes=tuple((key, value_text(before), value_text(after)) for key, (before, after) in found.items()),
         beyond=beyond(plan.spec, each.arm, list(found)),
-        shapes=tuple(_shapes(plan.composer.shapes(baseline.config), plan.composer.shapes(each.config))),
-        flops=math.nan if step is None else step * int(each.config["budget"]["steps"]),
+        shapes=tuple(_shapes(shapes(baseline.config), shapes(each.config))),
+        flops=math.nan,
         match=plan.matched.get(each.arm_condition),
-        pairs=pairs,
     )
 
 

@@ -11,6 +11,7 @@ from swapformer.interface import MAIN
 from swapformer.results.arms import UNITS, ArmCondition, MatchedSize, arm_name
 from swapformer.results.history import UTILISATION
 from swapformer.results.moments import moment_text, moments_of, split_moment
+from swapformer.results.store import Store
 from swapformer.study.comparison import Matching, combinations
 from swapformer.study.config import overrides as texts
 from swapformer.study.config.cost import once
@@ -167,16 +168,26 @@ class _Expansion:
 
     def _composed(self, arm: str, condition: str, own: Sequence[str]) -> Iterator[tuple[Template, str | None]]:
         """Every setting of what is tuned, and why the arm cannot have it (None: it can)."""
+        passed: Config | None = None
         for setting in combinations(self.spec.tune.values if self.spec.tune else None):
             overrides = texts.merge(own, setting)
             template = Template(arm, condition, setting, tuple(overrides), self._config(arm, overrides))
             self._check_names(template)
             try:
-                self.composer.check(template.config)
+                self.composer.check(template.config, passed, self._has_result(template))
             except UsageError as error:
                 yield template, str(error)
             else:
+                passed = template.config
                 yield template, None
+
+    def _has_result(self, template: Template) -> bool:
+        """Whether a trial of the first seed, or of the first that settings are chosen on, has its result."""
+        trials = [template.trial(self.spec.seeds[0], self.composer)]
+        if self.spec.tune is not None:
+            trials.append(template.without_probes.trial(self.spec.tune.seeds[0], self.composer))
+        records = (Store(template.config["runs_dir"]).peek(trial.id) for trial in trials)
+        return any(record is not None and record.final for record in records)
 
     def _check_names(self, template: Template) -> None:
         """Refuse a wrong name of a metric before the first check, whose optimiser takes a second to import."""
@@ -242,7 +253,7 @@ def _require_values(
 def _require_different(templates: Sequence[Template], composer: Composer) -> None:
     first: dict[str, Template] = {}
     for each in templates:
-        other = first.setdefault(composer.trial_id(each.config), each)
+        other = first.setdefault(each.trial(SEED_PLACEHOLDER, composer).id, each)
         if other.arm != each.arm:
             raise UsageError(f"arms must differ, but {other.arm!r} and {each.arm!r} are the same trial; remove one")
         if other is not each:

@@ -14,7 +14,7 @@ from swapformer.results.manifest import Axis, Manifest
 from swapformer.results.tuning import Refused, Tried, Tuning
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.provenance import Provenance
-from swapformer.study.plan import Plan, PlannedTrial, make_trial
+from swapformer.study.plan import Plan, PlannedTrial
 from swapformer.study.spec import NAMELESS, Spec
 from swapformer.yaml_reader import read_yaml
 
@@ -25,7 +25,7 @@ def make_manifest(plan: Plan, provenance: Provenance, differences: Sequence[ArmD
         asked(plan.spec),
         axis=find_axis(plan),
         cells=tuple(_cell(each) for each in plan.cells),
-        settings={each.arm_condition: make_trial(each.config, plan.composer).id for each in plan.reported},
+        settings={each.arm_condition: plan.id_of(each) for each in plan.reported},
         impossible_at=dict(plan.impossible),
         tuning=_tuning(plan),
         fairness=tuple(differences),

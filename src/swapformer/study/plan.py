@@ -27,7 +27,7 @@ class Composer(Protocol):
     RESULTS_EPOCH: int
 
     def compose(self, overrides: Sequence[str]) -> Config: ...
-    def check(self, config: Config) -> None: ...
+    def check(self, config: Config, like: Config | None = None, trained: bool = False) -> None: ...
     def trial_id(self, config: Config) -> str: ...
     def environment_class(self, config: Config) -> dict[str, Any]: ...
     def task_of(self, config: Config) -> Any: ...
@@ -56,6 +56,19 @@ class Template:
     setting: Setting
     overrides: tuple[str, ...]
     config: Config
+    _trials: dict[int, Trial] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def trial(self, seed: int, composer: Composer) -> Trial:
+        """The trial of a seed, made once."""
+        if seed not in self._trials:
+            config = with_seed(self.config, seed)
+            self._trials[seed] = make_trial(config, composer, (*self.overrides, f"seed={seed}"))
+        return self._trials[seed]
+
+    @cached_property
+    def without_probes(self) -> Template:
+        """The same without probes, as trials that choose settings are asked for."""
+        return replace(self, config={**self.config, "probes": {}})
 
     @property
     def arm_condition(self) -> ArmCondition:
@@ -123,13 +136,13 @@ class Plan:
         """The trials that the report is about if an arm has this setting, seed by seed, as far as it came to."""
         first = self.spec.looks[0] if self.spec.looks else len(self.spec.seeds)
         seeds = self.spec.seeds[: self.reach.get(template.arm_condition, first)]
-        return tuple(self._trial(template, seed) for seed in seeds)
+        return tuple(template.trial(seed, self.composer) for seed in seeds)
 
     @property
     def possible_cells(self) -> tuple[PlannedTrial, ...]:
         """The trials that the report could be about: every seed of every setting that could be chosen."""
         return tuple(
-            PlannedTrial(each.arm, seed, self._trial(each, seed), each.condition)
+            PlannedTrial(each.arm, seed, each.trial(seed, self.composer), each.condition)
             for each in self.templates
             for seed in self.spec.seeds
         )
@@ -138,8 +151,8 @@ class Plan:
     def tuning(self) -> tuple[tuple[Template, tuple[Trial, ...]], ...]:
         """Every template with its trials on the tuning seeds; no probes are asked of them."""
         seeds = self.spec.tune.seeds if self.spec.tune else ()
-        plain = [replace(each, config={**each.config, "probes": {}}) for each in self.templates] if seeds else []
-        return tuple((each, tuple(self._trial(each, seed) for seed in seeds)) for each in plain)
+        plain = [each.without_probes for each in self.templates] if seeds else []
+        return tuple((each, tuple(each.trial(seed, self.composer) for seed in seeds)) for each in plain)
 
     @property
     def trials(self) -> list[Trial]:
@@ -171,10 +184,14 @@ class Plan:
         found |= {each.arm_condition: each for each in self.reported}
         return [found[where] for where in dict.fromkeys(each.arm_condition for each in self.templates)]
 
+    def id_of(self, template: Template) -> str:
+        """The id of what a template trains, whatever the seed."""
+        return template.trial(SEED_PLACEHOLDER, self.composer).id
+
     @property
     def possible_trials(self) -> list[Trial]:
         """One trial of each setting that could be asked for: what launchers need to know of sizes and devices."""
-        return [self._trial(each, self.spec.seeds[0]) for each in self.templates]
+        return [each.trial(self.spec.seeds[0], self.composer) for each in self.templates]
 
     @property
     def shared_config(self) -> Config:
@@ -187,10 +204,6 @@ class Plan:
         """The plan with the first `seeds` seeds of some arms in their conditions, or of all."""
         chosen = {each.arm_condition for each in self.templates if arms is None or each.arm_condition in arms}
         return replace(self, reach={**self.reach, **dict.fromkeys(chosen, seeds)})
-
-    def _trial(self, template: Template, seed: int) -> Trial:
-        config = with_seed(template.config, seed)
-        return make_trial(config, self.composer, (*template.overrides, f"seed={seed}"))
 
 
 def _name(arm: str, condition: str, setting: Setting, seed: int) -> str:

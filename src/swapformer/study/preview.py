@@ -215,7 +215,7 @@ def preview(
     spec = plan.spec
     if spec.tune is not None:
         plan = replace(plan, chosen=choose(plan, store))
-    before = _before(spec, store)
+    before = manifest_before(spec, store)
     if before is not None and spec.looks:
         plan = replace(plan, reach=_reach(plan, before))
     counts = {(each.arm, each.condition): each.flops for each in differences}
@@ -263,7 +263,7 @@ def preview(
     )
 
 
-def _before(spec: Spec, store: Store) -> Manifest | None:
+def manifest_before(spec: Spec, store: Store) -> Manifest | None:
     """The manifest of an earlier run of the study; None if it is missing or cannot be read."""
     try:
         return read_manifest(store.studies / spec.name)

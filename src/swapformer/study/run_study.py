@@ -15,7 +15,7 @@ from swapformer.console import Failed
 from swapformer.errors import UsageError, quote
 from swapformer.results import record as records
 from swapformer.results.config import command_of
-from swapformer.results.manifest import write_manifest
+from swapformer.results.manifest import page_path, write_manifest
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import counts_of, find_differences
 from swapformer.study.comparison import MOST_TRIALS
@@ -36,7 +36,7 @@ from swapformer.study.messages import (
     tuning_lines,
 )
 from swapformer.study.plan import Plan
-from swapformer.study.preview import preview
+from swapformer.study.preview import manifest_before, preview
 from swapformer.study.spec import Spec, metric_names
 from swapformer.study.tune import choose
 
@@ -117,8 +117,17 @@ def run_study(
     launcher = launch(nothing)
     launch_missing((), store, launcher, retries=retries)  # wrong settings of a launcher come first
     folder = store.studies / plan.spec.name
+
+    def is_missing(trials: Sequence[Trial]) -> bool:
+        return any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
+
+    to_tune = is_missing(plan.tuning_trials)
+    if plan.spec.tune is not None and not to_tune:
+        plan = replace(plan, chosen=choose(plan, store))
     counts = counts_of(plan)
-    differences = find_differences(plan, counts)
+    stays = report is None and not publish and page_path(folder).is_file()
+    stays = stays and not to_tune and not is_missing(plan.trials)
+    differences = find_differences(plan, counts, manifest_before(plan.spec, store) if stays else None)
     if not quiet:
         slots = launcher.slots_here(plan.possible_trials) if isinstance(launcher, Launcher) else 1
         foreseen = preview(plan, store, differences, slots, start=time.process_time())
@@ -130,9 +139,6 @@ def run_study(
     from swapformer.report.statistics.sequential import adopt_looks, require_seeds, undecided_arms
 
     ran = False
-
-    def is_missing(trials: Sequence[Trial]) -> bool:
-        return any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
 
     def attempt(trials: Sequence[Trial], what: str) -> None:
         nonlocal ran
@@ -149,13 +155,11 @@ def run_study(
         with progress:
             launch_missing(trials, store, start, progress.tick, retries)
 
-    if plan.spec.tune is not None:
-        if is_missing(
-            plan.tuning_trials
-        ):  # otherwise a manifest without reported trials would replace one that has them
-            attempt(plan.tuning_trials, "tuning trials")
+    if to_tune:  # otherwise a manifest without reported trials would replace one that has them
+        attempt(plan.tuning_trials, "tuning trials")
         plan = replace(plan, chosen=choose(plan, store))
         differences = find_differences(plan, counts)
+    if plan.spec.tune is not None:
         _say(tuning_lines(plan), quiet)
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):
         arms = undecided_arms(folder, store.runs_dir) if turn else None
@@ -163,10 +167,12 @@ def run_study(
             break
         plan = plan.with_seeds_at_look(seeds, arms)
         attempt(plan.trials, "trials")
+    if ran and stays:  # a later look has trained, so that the page is drawn again
+        differences = find_differences(plan, counts)
     write_manifest(folder, make_manifest(plan, provenance, differences))
     built = None
     if report is not False:
-        from swapformer.report.build import build, page_path
+        from swapformer.report.build import build
 
         draw = bool(report or publish or ran or not page_path(folder).is_file())
         built = build(folder, store.runs_dir, plan.spec.published if publish else None, draw=draw)

@@ -139,10 +139,12 @@ class Decay(nn.Module):
                 raise ValueError(
                     f"`{name}_min` must lie above 0 and `{name}_max` not below it, but they are {low} and {high}."
                 )
-        rates = torch.linspace(rate_min, rate_max, dims.num_heads)
-        steps = torch.linspace(math.log(step_min), math.log(step_max), dims.num_heads).exp()
-        self.register_buffer("rates", rates.log(), persistent=False)
-        self.register_buffer("steps", steps.expm1().log(), persistent=False)  # softplus of it is the step
+        with torch.device("cpu"):  # on the meta device a range imports torch's compiler, which takes a second
+            rates = torch.linspace(rate_min, rate_max, dims.num_heads).log()
+            steps = torch.linspace(math.log(step_min), math.log(step_max), dims.num_heads).exp()
+        self.register_buffer("rates", torch.tensor(rates.tolist()), persistent=False)
+        steps = torch.tensor(steps.expm1().log().tolist())  # softplus of it is the step
+        self.register_buffer("steps", steps, persistent=False)
         self.map = Linear(dims.d_model, dims.num_heads, Role.GATE, bias=False)
         self.rate, self.step = shift(dims.num_heads), shift(dims.num_heads)
 

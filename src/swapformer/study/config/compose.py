@@ -152,8 +152,10 @@ def measured_metrics(config: Mapping[str, Any]) -> Mapping[str, str]:
     return measurement.directions()
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Mapping[str, Any], like: Mapping[str, Any] | None = None, trained: bool = False) -> None:
     """Refuse a configuration that cannot work, naming both sides and what would work.
+
+    `like`: one that has passed; `trained`: whether it has a trial with a result. Both only spare work.
 
     Raises:
         UsageError
@@ -162,4 +164,4 @@ def check(config: Mapping[str, Any]) -> None:
     if config["budget"]["steps"] is None:  # a model that cannot be counted: what is wrong with it comes first
         check_parts({**config, "budget": {"steps": LARGEST}}, task)
         budget.of_a_step(config, task, "flops")
-    check_parts(config, task)
+    check_parts(config, task, like, trained)

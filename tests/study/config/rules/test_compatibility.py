@@ -6,11 +6,14 @@ classifier at zero, which an embedding table cannot be.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from configs import accepted
 from swapformer.errors import UsageError
 from swapformer.study.config.compose import check, compose
+from swapformer.study.config.rules import compatibility
 
 TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
 
@@ -79,8 +82,45 @@ TASK = ["task=copy", "task.lengths=[2,4]", "task.eval_lengths=[4]"]
     ],
 )
 def test_what_cannot_work_is_refused(overrides: list[str], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        check(compose([*TASK, *overrides]))
+    config = compose([*TASK, *overrides])
+    with pytest.raises(UsageError, match=words) as found:
+        check(config)
+    with pytest.raises(UsageError) as at_another_rate:
+        check(_with_rate(config, 0.5))
+    assert str(at_another_rate.value) == str(found.value), "no rule about the model may ask for the rate"
+
+
+def _with_rate(config: dict[str, Any], rate: float) -> dict[str, Any]:
+    return {**config, "optim": {**config["optim"], "lr": rate}}
+
+
+def test_a_model_is_made_again_for_anything_but_another_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, made = compose(TASK), list[str]()
+
+    def listen(name: str) -> None:
+        make = getattr(compatibility, name)
+
+        def heard(*given: Any) -> Any:
+            made.append(name)
+            return make(*given)
+
+        monkeypatch.setattr(compatibility, name, heard)
+
+    listen("build_plan")
+    listen("make_optimiser")
+    compatibility._make_optimiser.cache_clear()
+    other = _with_rate(passed, 0.123)
+    check(other, passed)
+    assert made == ["make_optimiser"]
+    check(_with_rate(passed, 0.124), passed, trained=True)
+    assert made == ["make_optimiser"]
+    for changed in ({**other, "allow": ["future"]}, {**other, "optim": {**other["optim"], "weight_decay": 0.5}}):
+        check(changed, passed, trained=True)
+    assert made[1:] == ["build_plan", "build_plan"]
+    with pytest.raises(UsageError, match=r"`optim\.lr` must be"):
+        check(_with_rate(passed, -1.0), passed, trained=True)
+    with pytest.raises(UsageError, match="warmup"):
+        check({**other, "schedule": {**other["schedule"], "warmup_steps": 10**6}}, passed, trained=True)
 
 
 @pytest.mark.parametrize(

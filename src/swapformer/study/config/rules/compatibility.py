@@ -33,8 +33,8 @@ from swapformer.training.warm_start import match_weights
 from swapformer.training.weights import summarise_weights
 
 
-def check(config: Mapping[str, Any], task: Task) -> None:
-    """Refuse a configuration that cannot work.
+def check(config: Mapping[str, Any], task: Task, like: Mapping[str, Any] | None = None, trained: bool = False) -> None:
+    """Refuse a configuration that cannot work; `like` and `trained` as for `problems`.
 
     The model, the schedule and the optimiser are made without memory, so that what a part says of its own settings, and
     what it states as a fact, is all that the rules need.
@@ -42,23 +42,35 @@ def check(config: Mapping[str, Any], task: Task) -> None:
     Raises:
         UsageError: naming both sides and what would work.
     """
-    if found := problems(config, task):
+    if found := problems(config, task, like, trained):
         raise UsageError(" ".join(found))
 
 
-def problems(config: Mapping[str, Any], task: Task) -> list[str]:
-    """The reasons why a configuration cannot work, each once; what a part raises ends the search."""
+def problems(
+    config: Mapping[str, Any], task: Task, like: Mapping[str, Any] | None = None, trained: bool = False
+) -> list[str]:
+    """The reasons why a configuration cannot work, each once; what a part raises ends the search.
+
+    Args:
+        config: as it was composed.
+        task: that it names.
+        like: a configuration without problems. Where only the learning rate is another, the model is not made again.
+        trained: whether it has trained before, so that its optimiser can be made: the first one takes a second.
+    """
     first = (settings.of_keys, settings.of_types, scaling.sizes, trainer.settings, trainer.callbacks, probes.moments)
     for rules in first:
         if found := list(rules(config)):
             return found
     try:
         with torch.device("meta"):
-            _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
+            if not trained:
+                _make_optimiser(json.dumps([config["schedule"], config["optim"]]))
             if (short := budget.too_short(config)) is not None:
                 return [short]
             if (crowded := task.crowded_batch()) is not None:
                 return [crowded]
+            if like is not None and _without_rates(config) == _without_rates(like):
+                return []
             plan = build_plan(config, task.interface)
             topology = _target(config["model"]["topology"])
             if not topology.has_slots:
@@ -86,6 +98,11 @@ def problems(config: Mapping[str, Any], task: Task) -> list[str]:
     except SystemExit as error:
         return [f"a part must raise an error where it cannot go on, but one called sys.exit({error.code!r})."]
     return list(dict.fromkeys(found))
+
+
+def _without_rates(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the rate of its steps, which no rule about the model may ask for."""
+    return {**config, "optim": {**config["optim"], "lr": None}, "schedule": None}
 
 
 def _of_a_part(error: BaseException) -> str:
