@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 import tomllib
@@ -195,6 +196,26 @@ def test_marks_of_the_users_own_on_a_type_are_no_obstacle() -> None:
     assert Mine(size=3).size == 3
     with pytest.raises(UsageError, match="`size` must be a whole number"):
         Mine(size="three")  # type: ignore[arg-type]
+
+
+def test_a_range_that_is_misspelt_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "misspelt.py").write_text(
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+        "from swapformer.ranges import Count, Declared\nif TYPE_CHECKING:\n    from torch import Tensor\n\n\n"
+        "class Mine(Declared):\n"
+        "    def __init__(self, *, size: Cuont, heads: Count, start: Tensor | None = None) -> None:\n        pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = importlib.import_module("misspelt").Mine
+    mine(size=-1, heads=2, start=3)
+    mine(size=-1, heads=2)
+    with pytest.raises(UsageError, match="`heads` must be"):
+        mine(size=1, heads=0)
+    assert [each.getMessage() for each in caplog.records] == [
+        "the type of `size` of Mine cannot be read (name 'Cuont' is not defined), so its values are not checked"
+    ]
 
 
 def test_a_class_stands_only_where_its_kind_is_wanted(tmp_path: Path) -> None:

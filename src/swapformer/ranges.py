@@ -6,16 +6,21 @@ Every setting is held to its type: a number is finite, no text and no truth valu
 
 from __future__ import annotations
 
+import ast
 import inspect
+import logging
 import math
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from swapformer.errors import UsageError, quote
+
+log = logging.getLogger(__name__)
 
 LARGEST = 2**53
 """The largest number that a setting may be, unless its range says more: up to here, floats hold each whole number."""
@@ -122,20 +127,33 @@ def hints_of(made: Callable[..., Any]) -> dict[str, Any]:
         parameters = inspect.signature(function).parameters
         for name, parameter in parameters.items():
             if found.get(name, Any) is Any:
-                found[name] = _evaluated(parameter.annotation, names)
+                found[name] = _evaluated(parameter.annotation, names, f"`{name}` of {made.__qualname__}")
         if not is_dataclass(base) and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             break
     return found
 
 
-def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
-    """An annotation as a type; Any where it says nothing or cannot be looked up."""
+def _evaluated(annotation: Any, names: dict[str, Any], setting: str) -> Any:
+    """An annotation as a type; Any where it says nothing, or cannot be looked up, which is told of the `setting`."""
     if annotation is inspect.Parameter.empty:
         return Any
     try:
         return eval(annotation, names) if isinstance(annotation, str) else annotation
-    except Exception:  # a name that only type checkers import
+    except Exception as error:
+        if getattr(error, "name", None) not in _imported(names.get("__file__")):
+            log.warning("the type of %s cannot be read (%s), so its values are not checked", setting, error)
         return Any
+
+
+@lru_cache
+def _imported(file: str | None) -> frozenset[str]:
+    """The names that a file of Python imports somewhere, be it for type checkers only."""
+    try:
+        tree = ast.parse(Path(file or "").read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return frozenset()
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return frozenset(alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names)
 
 
 @lru_cache(maxsize=4096, typed=True)
