@@ -48,6 +48,17 @@ def test_a_continuation_has_the_likelihood_of_its_symbols(trained: tuple[Any, An
     assert first == pytest.approx(by_definition(model, task.encode("def"), 2)), "nothing precedes the first symbol"
 
 
+def test_positions_are_drawn_as_in_an_evaluation() -> None:
+    """A model of drawn positions has hardly seen 0, 1, 2 … in training."""
+    config = compose(["task.block=32", "model/position=randomized", "model.position.drawn_from=4096"])
+    task = task_of(config)
+    model, seen = build_model(config, task.interface).eval(), list[torch.Tensor]()
+    model.stack.register_forward_pre_hook(lambda stack, given: seen.append(given[1].position))
+    harness._continuation(model, task, "def main", "(self):")
+    list(harness._symbols(model, task.encode("def"), 3))
+    assert len(seen) > 2 and all(int(each.max()) > 20 for each in seen)
+
+
 def test_white_space_before_a_continuation_is_the_continuations(trained: tuple[Any, Any]) -> None:
     """A tokeniser may write it as one token with the word behind, which then has a likelihood."""
     model, task = trained

@@ -12,8 +12,10 @@ from torch import Tensor
 from configs import small, wide
 from padded_batches import PaddedBatches
 from swapformer.conformance.subject import VOCABULARY
+from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.probes import output_change
+from swapformer.probes.gradient_norms import GradientNorms
 from swapformer.probes.output_change import FirstStep, OutputChange
 from swapformer.random import stream
 from swapformer.training.assemble import build_model
@@ -144,3 +146,19 @@ def test_the_size_of_a_gradient_changes_nothing_and_twice_the_rate_moves_twice_a
     larger = FirstStep(rates=[1e-5], batch="val").measure(model, TASK).metrics
     assert larger["probe/first_step/1e-05"] == pytest.approx(found, rel=1e-3)
     assert stepped(model, 2e-5) == pytest.approx(2 * found, rel=1e-2)
+
+
+def test_biases_of_experts_and_mixes_of_streams_are_no_matrices() -> None:
+    """They have two axes too; `first_step`, `output_change` and `gradient_norms` are about matrices only."""
+    for overrides in (["model/ffn=moe"], ["model/residual=hyper_connections"], ["model/attention=gated_delta"]):
+        model = build_model(small(overrides), 7)
+        roles = {origin_of(name, weight).role for name, weight in output_change._matrices(model).items()}
+        assert roles and all(role.is_matrix for role in roles), overrides
+        assert any(
+            weight.dim() > 1 and not origin_of(name, weight).role.is_matrix for name, weight in model.named_parameters()
+        )
+    silent = build_model(small(["model/ffn=moe"]), 7)
+    for name, weight in silent.named_parameters():
+        weight.grad = torch.zeros_like(weight) if origin_of(name, weight).role.is_matrix else torch.ones_like(weight)
+    found = GradientNorms(batch="train").measure(silent, TASK)
+    assert set(found.metrics.values()) == {0.0}

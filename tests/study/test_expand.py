@@ -252,6 +252,15 @@ class TestTokensThatAreNotTheSame:
     def test_may_be_compared_by_the_byte(self, tmp_path: Path) -> None:
         assert len(self.plan(tmp_path, "val/bits_per_byte", ("characters", "bytes")).cells) == 4
 
+    def test_but_not_where_a_tokeniser_leaves_characters_out(self, tmp_path: Path) -> None:
+        words = r"val/bits_per_byte counts each <unk> as one byte.* as that of characters does; set task.tokeniser.min"
+        few = ["task.tokeniser.min_count=400"]  # digits are fewer
+        arms = {"bytes": ["task/tokeniser=bytes"], "characters": ["task/tokeniser=characters", *few]}
+        with pytest.raises(UsageError, match=words):
+            self.plan(tmp_path, "val/bits_per_byte", ("bytes", "characters"), arms=arms)
+        with pytest.raises(UsageError, match=r"val/accuracy is counted per token.* use one tokeniser in both$"):
+            self.plan(tmp_path, "val/accuracy", ("bytes", "characters"), arms=arms)
+
     def test_but_not_where_the_first_token_of_each_document_is_left_out(self, tmp_path: Path) -> None:
         """A longer token leaves out more of the text, and the hardest part of it."""
         with pytest.raises(

@@ -18,6 +18,7 @@ import torch
 from lightning import Callback
 from torch import nn
 
+from swapformer.probes import moments
 from swapformer.results.history import SECONDS, TOKENS
 from swapformer.study.config.compose import compose
 from swapformer.training import callbacks, fit
@@ -174,6 +175,23 @@ def test_every_step_with_rows_has_the_tokens_and_the_seconds_of_training(tmp_pat
     assert curve(tmp_path, TOKENS)[20] == outcome.tokens
     assert curve(tmp_path, SECONDS) == {step: float(step) for step in steps}
     assert clock[0] > 4000, "evaluations took their time"
+
+
+def test_probes_within_training_take_none_of_its_seconds(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = moments.measure
+
+    def slow(*given: Any) -> Any:
+        clock[0] += 1000.0
+        return measure(*given)
+
+    monkeypatch.setattr(moments, "measure", slow)
+    asked = ["probes=gradient_norms", "probes.gradient_norms.at=[7,10]"]
+    trained(tmp_path, *asked, watchers=(moments.MomentProbes(compose([*TINY, *asked]), tmp_path),))
+    assert {step: seconds for step, seconds in curve(tmp_path, SECONDS).items() if step in (5, 7, 10, 20)} == {
+        5: 5.0, 7: 7.0, 10: 10.0, 20: 20.0
+    }  # fmt: skip
 
 
 def test_a_resumed_trial_goes_on_counting_where_its_checkpoint_was(

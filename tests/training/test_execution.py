@@ -15,6 +15,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 from study import fakes
 from swapformer.errors import UsageError
 from swapformer.model.stack import stacks
+from swapformer.results.config import read_config
 from swapformer.results.store import Store
 from swapformer.study.config.compose import check, compose, task_of
 from swapformer.study.config.cost import flops_of_a_step, measure
@@ -22,8 +23,10 @@ from swapformer.study.launch.trial import execute
 from swapformer.study.plan import make_trial
 from swapformer.training.assemble import build_model, build_task
 from swapformer.training.data import TrainingStream
+from swapformer.training.final_evaluation import evaluate
 from swapformer.training.fit import fit
 from swapformer.training.module import TrialModule
+from swapformer.training.weights import restore
 
 COPY = ["task=copy", "task.lengths=[2,5]", "task.eval_lengths=[8]", "task.batch_size=8"]
 SMALL = [
@@ -152,6 +155,27 @@ def test_the_record_shows_how_a_trial_was_computed_and_the_trial_is_another(
         assert all(torch.equal(weight, held[name]) for name, weight in weights(plain_folder).items())
     else:  # another dropout, or another rounding
         assert 0 < apart < 0.1
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+def test_layers_that_are_computed_again_draw_what_they_drew(precision: str, tmp_path: Path) -> None:
+    """The default type is the trial's in the forward pass only: numbers of that type would be others behind it."""
+    depth = ["model/residual=stochastic_depth", "model.residual.survival=0.5", "model.num_layers=4"]
+    own = [*depth, f"trainer.precision={precision}", "allow=[bf16]"]
+    for name, again in (("plain", "false"), ("again", "true")):
+        final(tmp_path / name, *own, f"trainer.gradient_checkpointing={again}")
+    held = weights(tmp_path / "again")
+    assert all(torch.equal(weight, held[name]) for name, weight in weights(tmp_path / "plain").items())
+
+
+def test_a_trial_in_float64_is_restored_in_it(tmp_path: Path) -> None:
+    own = ["trainer.precision=64-true", "probes=activation_moments", "probes.activation_moments.at=[init,3,end]"]
+    record = final(tmp_path, *own)
+    (folder,) = tmp_path.glob("runs/trials/*")
+    task, model = restore(read_config(folder), folder)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float64}
+    found = evaluate(model, task, read_config(folder))
+    assert all(found[name] == value for name, value in record["metrics"].items() if name.startswith("val/"))
 
 
 @pytest.mark.evidence

@@ -216,7 +216,7 @@ def test_a_trial_keeps_the_losses_of_guessing_and_counting(tmp_path: Path) -> No
 
 
 def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = fit_module.build_model
+    build = fit_module.build_in_precision
 
     def broken(*args: Any) -> torch.nn.Module:
         model = build(*args)
@@ -224,7 +224,7 @@ def test_a_loss_that_is_not_a_number_is_a_result(tmp_path: Path, monkeypatch: py
             next(model.parameters()).fill_(math.nan)
         return model
 
-    monkeypatch.setattr(fit_module, "build_model", broken)
+    monkeypatch.setattr(fit_module, "build_in_precision", broken)
     outcome = fit(tiny(), tmp_path)
     assert outcome.status == "diverged"
     assert "the training loss is nan at step 1" in str(outcome.reason)

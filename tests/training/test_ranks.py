@@ -21,7 +21,7 @@ from swapformer.results.history import SECONDS
 from swapformer.study.config.compose import compose
 from swapformer.task.metrics import SequenceMetric, class_metrics, sequence_metrics
 from swapformer.training import fit as fit_module
-from swapformer.training.assemble import build_task
+from swapformer.training.assemble import build_model, build_task
 from swapformer.training.data import BatchShare, EvaluationStream, TrainingStream
 from swapformer.training.fit import Outcome, fit
 from swapformer.training.inputs import model_inputs
@@ -313,7 +313,7 @@ def test_dropout_differs_between_ranks_and_is_the_same_again(monkeypatch: pytest
     monkeypatch.setattr(Ranks, "sum", lambda self, value: value)
     config = compose([*TINY, *DROPOUT])
     task = build_task(config)
-    model = fit_module.build_model(config, task.interface)
+    model = build_model(config, task.interface)
     share = next(iter(TrainingStream(task, 0, 0, 1, 1)))
 
     def loss(*rank: int) -> float:
@@ -340,7 +340,7 @@ def test_fsdp_gathers_matrices_of_layers_in_bfloat16_and_computes_what_autocast_
     batch = task.train_batch(0, 0)
     outputs, gradients, seen = {}, {}, dict[tuple[bool, bool], set[torch.dtype]]()
     for name in ("whole", "sharded"):
-        model = fit_module.build_model(config, task.interface)
+        model = build_model(config, task.interface)
         if name == "sharded":
             shard(model, one_rank, "bf16-mixed")
             for path, part in model.named_modules():

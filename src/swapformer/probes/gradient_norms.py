@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from swapformer.model.layers import origin_of
 from swapformer.model.stack import stacks
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, GradientBatch, Probe
@@ -41,7 +42,11 @@ class GradientNorms(Probe):
             stack, _, number = name.rpartition(" ")
             for part, sublayer in (("attention", layer.attention), ("ffn", layer.ffn if layer.ffn.present else None)):
                 if sublayer is not None:
-                    norm = gradient_norm(each for each in sublayer.parameters() if each.dim() > 1)
+                    norm = gradient_norm(
+                        weight
+                        for own, weight in sublayer.named_parameters()
+                        if weight.dim() > 1 and origin_of(own, weight).role.is_matrix
+                    )
                     found[part][name] = norm
                     kind = f"{stack}_{part}" if several else part
                     metrics[f"probe/gradient_{kind}{BY_LAYER}@{number}"] = norm

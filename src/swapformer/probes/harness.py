@@ -12,10 +12,12 @@ import torch
 
 from swapformer.interface import MAIN
 from swapformer.model.generate import Prompt, generate, greedy
+from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count, Natural
 from swapformer.task.base import Task
+from swapformer.training.data import draw_positions, drawn_position_range
 
 MOST_WRITTEN = 256
 """Symbols that an answer may have where a question does not say."""
@@ -95,6 +97,12 @@ def _limit(model: Topology) -> int | None:
     return None if model.stack.limit == float("inf") else int(model.stack.limit)
 
 
+def _positions(model: Topology, length: int, start: int) -> torch.Tensor | None:
+    """Positions drawn as in an evaluation [length]; None for a model that sees the order itself."""
+    drawn_from = drawn_position_range(model)
+    return None if drawn_from is None else draw_positions(length, drawn_from, "harness", start)
+
+
 @torch.no_grad()
 def _scores(model: Topology, ids: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The log-likelihood of each symbol but the first, and whether it is the most probable one, [T − 1] each.
@@ -105,7 +113,9 @@ def _scores(model: Topology, ids: Sequence[int]) -> tuple[torch.Tensor, torch.Te
     likelihoods, right = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.bool)]
     for start in range(0, len(ids) - 1, size):
         window = row[start : start + size + 1]
-        logits = model(window[None, :-1])[0].double().log_softmax(-1)
+        places = _positions(model, len(window) - 1, start)
+        given = Tokens.of(len(window) - 1, position=None if places is None else places[None])
+        logits = model(window[None, :-1], given)[0].double().log_softmax(-1)
         likelihoods.append(logits.gather(1, window[1:, None])[:, 0])
         right.append(logits.argmax(-1) == window[1:])
     return torch.cat(likelihoods), torch.cat(right)
@@ -147,5 +157,6 @@ def _written(model: Topology, task: Task, context: str, settings: dict[str, Any]
 
 
 def _symbols(model: Topology, ids: Sequence[int], count: int) -> Iterator[int]:
-    for step in generate(model, Prompt(torch.tensor([list(ids)])), count, greedy):
+    prompt = Prompt(torch.tensor([list(ids)]), positions=_positions(model, len(ids) + count, 0))
+    for step in generate(model, prompt, count, greedy):
         yield int(step[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from swapformer.results.artifacts import Artifact, discard_later_moments, write_
 from swapformer.results.moments import END, Moment, at_moment, moment_text, steps_of, without_moments
 from swapformer.results.shapes import Profile
 from swapformer.task.base import Task
-from swapformer.training.assemble import Config, build_model
+from swapformer.training.assemble import Config, build_in_precision
 from swapformer.training.callbacks import TrainingMonitor
 from swapformer.training.warm_start import load_initial_weights
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 def starting_model(config: Config, task: Task) -> Topology:
     """The model of a trial as it is before the first step, in evaluation mode on the CPU."""
-    model = build_model(config, task.interface)
+    model = build_in_precision(config, task.interface)
     if config["init_from"] is not None:
         load_initial_weights(model, task, config)
     return model.eval()
@@ -82,7 +82,9 @@ class MomentProbes(Callback):
         step = trainer.global_step
         due = [name for name, steps in self.steps.items() if step in steps]
         if due and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            with isolate_rng():
+            with isolate_rng(), ExitStack() as paused:
+                for monitor in _monitors(trainer):
+                    paused.enter_context(monitor.paused(pl_module))
                 for name in due:
                     self._look(name, step, trainer, pl_module)
 
@@ -97,13 +99,18 @@ class MomentProbes(Callback):
             return
         store_finding(self.directory, name, self.config["probes"][name], step, found)
         numbers = {metric.rpartition(":")[0]: float(value) for metric, value in found.metrics.items()}
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, TrainingMonitor):
-                callback.write(step, numbers)
+        for monitor in _monitors(trainer):
+            monitor.write(step, numbers)
 
     def _copy(self, weights: Mapping[str, Any], task: Task) -> Topology:
         """Another model, with these weights."""
         if self._model is None:
-            self._model = build_model(self.config, task.interface)
+            self._model = build_in_precision(self.config, task.interface)
         self._model.load_state_dict(weights)
         return self._model.eval()
+
+
+def _monitors(trainer: Trainer) -> list[TrainingMonitor]:
+    """The callbacks that write the history and measure the time of training."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return [each for each in callbacks if isinstance(each, TrainingMonitor)]

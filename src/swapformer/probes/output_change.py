@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, GradientBatch, Probe, validation
 from swapformer.probes.gradients import named_layers
@@ -98,7 +99,7 @@ def _matrices(model: Topology) -> dict[str, nn.Parameter]:
         f"{name} {own}": weight
         for name, layer in named_layers(model)
         for own, weight in layer.named_parameters()
-        if weight.dim() > 1
+        if weight.dim() > 1 and origin_of(own, weight).role.is_matrix
     }
 
 

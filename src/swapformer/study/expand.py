@@ -323,9 +323,18 @@ def _require_one_unit(plan: Plan) -> None:
     for cells, metric in compared:
         for first, other in ((cells[0], each) for each in cells[1:]):
             one, two = tasks[first], tasks[other]
-            if one.unit != two.unit and _is_per_token(one, metric):
+            if one.unit == two.unit:
+                continue
+            lossy = [arm_name(*cell) for cell in (first, other) if not _writes_all(tasks[cell])]
+            if lossy and _is_per_byte(metric):
+                raise UsageError(
+                    f"{metric} counts each <unk> as one byte, whatever it stands for, so that it does not compare "
+                    f"tokenisers where one leaves characters out, as that of {lossy[0]} does; set "
+                    "task.tokeniser.min_count=1 there, or use one tokeniser in both"
+                )
+            if _is_per_token(one, metric):
                 split, _, name = metric.partition("/")
-                known = "bits_per_byte" in one.directions and "bits_per_byte" in two.directions
+                known = not lossy and "bits_per_byte" in one.directions and "bits_per_byte" in two.directions
                 whole = not any(map(_skips_first_tokens, (one, two)))
                 instead = f"{split}/bits_per_byte{''.join(name.partition('@')[1:])}"
                 remedy = f"compare {instead}, which counts bytes of text" if known else "use one tokeniser in both"
@@ -351,5 +360,15 @@ def _is_per_token(task: Any, metric: str) -> bool:
     readouts = task.interface.readouts
     answer = next((one for one in readouts if one and name.startswith(f"{one}_")), MAIN)
     per_position = readouts[answer].per == "position"
-    per_byte = name.partition("@")[0] == "bits_per_byte" and not _skips_first_tokens(task)
+    per_byte = _is_per_byte(metric) and not _skips_first_tokens(task)
     return split in ("val", "test") and per_position and not per_byte
+
+
+def _is_per_byte(metric: str) -> bool:
+    return metric.partition("/")[2].partition("@")[0] == "bits_per_byte"
+
+
+def _writes_all(task: Any) -> bool:
+    """Whether every character of a task's texts has a token."""
+    tokeniser = getattr(task, "tokeniser", None)
+    return tokeniser is None or tokeniser.learned.unknown is None

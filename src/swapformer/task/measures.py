@@ -59,7 +59,7 @@ def perplexity(rows: SequenceSums) -> Tensor:
 
 
 def bits_per_byte(rows: SequenceSums) -> Tensor:
-    """Bits spent on each UTF-8 byte of the targets: it compares across vocabularies."""
+    """Bits spent on each UTF-8 byte of the targets: it compares vocabularies that write every character."""
     return mean(rows.nats, rows.bytes) / math.log(2)
 
 

@@ -149,6 +149,12 @@ def build_model(config: Config, asked: Interface | int) -> Topology:
     return model
 
 
+def build_in_precision(config: Config, asked: Interface | int) -> Topology:
+    """The model of `build_model` in the type that its weights train in: float64 with trainer.precision=64-true."""
+    model = build_model(config, asked)
+    return model.double() if config["trainer"]["precision"] == "64-true" else model
+
+
 def scaling(config: Config, asked: Interface | int) -> dict[str, Factors]:
     """The factors by which start, rate and ε of parameters follow the model's sizes; empty with optim.scaling=none."""
     optim = config.get("optim", {})

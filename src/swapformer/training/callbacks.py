@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ class TrainingMonitor(Callback):
 
     Every `log_every` steps the mean training loss since the last row is written, with the learning rate of the last of
     them and the norm of its gradient before clipping. Each step with rows, those of evaluations too, has the tokens and
-    the seconds of training until then: without evaluations, and over the attempts that led there.
+    the seconds of training until then: without evaluations and probes, and over the attempts that led there.
 
     The loss is judged every `log_every` steps, and after the first and the last: it must be finite and at most
     `divergence` times the loss of `guessing`. A training may start above that, and stay below as many times its first
@@ -126,13 +128,26 @@ class TrainingMonitor(Callback):
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
-            if pl_module.device.type == "cuda":
-                torch.cuda.synchronize(pl_module.device)  # what training has still to compute is not the evaluation's
-            self.watch.stop()
+            self._stop(pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit":
             self.write(trainer.global_step, pl_module.results)  # type: ignore[arg-type]
+            self.watch.start()
+
+    def _stop(self, module: LightningModule) -> None:
+        """Stop the time of training, once all is computed that was asked of the device."""
+        if module.device.type == "cuda":
+            torch.cuda.synchronize(module.device)
+        self.watch.stop()
+
+    @contextmanager
+    def paused(self, module: LightningModule) -> Iterator[None]:
+        """What is done within is no training, and its seconds do not count."""
+        self._stop(module)
+        try:
+            yield
+        finally:
             self.watch.start()
 
     def write(self, step: int, values: dict[str, float]) -> None:

@@ -20,7 +20,7 @@ from swapformer.results.vocabulary import write_vocabulary
 from swapformer.targets import make
 from swapformer.task.base import Task
 from swapformer.task.baselines import baselines
-from swapformer.training.assemble import Config, build_model, count_parameters, rebuild_task
+from swapformer.training.assemble import Config, build_in_precision, count_parameters, rebuild_task
 from swapformer.training.callbacks import Diverged, Interrupted, write_checkpoint
 from swapformer.training.module import TrialModule
 from swapformer.training.nodes import ranks_of
@@ -123,13 +123,11 @@ def train(config: Config, directory: Path, callbacks: Sequence[Callback] = (), f
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     ranks = Ranks() if ranks_of(config["trainer"]) == 1 else Ranks.from_environment()
     task = rebuild_task(config)
-    model = build_model(config, task.interface)
+    model = build_in_precision(config, task.interface)  # Lightning would convert it after a checkpoint has been read
     freeze(model, config["optim"])
     parameters = count_parameters(model)
     for stack in stacks(model).values():
         stack.checkpointed = config["trainer"]["gradient_checkpointing"]
-    if config["trainer"]["precision"] == "64-true":
-        model.double()  # now, since Lightning would do so after a checkpoint has been read
     module = TrialModule(model, task, config, ranks)
     checkpoint = last_checkpoint(directory)
     if config["init_from"] is not None and not checkpoint.exists():

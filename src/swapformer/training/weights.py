@@ -23,7 +23,7 @@ from swapformer.results.config import built_from
 from swapformer.results.store import is_trial_id, last_checkpoint
 from swapformer.task.base import Task
 from swapformer.task.language import kept_language
-from swapformer.training.assemble import Config, build_model, build_task, rebuild_task
+from swapformer.training.assemble import Config, build_in_precision, build_task, rebuild_task
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _restore_model(config: Config, directory: Path, task: Task) -> Topology:
             "put its earlier data or code back, or train again"
         )
     with built_from(directory):
-        model = build_model(config, task.interface)
+        model = build_in_precision(config, task.interface)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

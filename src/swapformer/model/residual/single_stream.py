@@ -147,5 +147,6 @@ class StochasticDepth(Residual):
     def write(self, state: Tensor, update: Tensor) -> Tensor:
         if not self.training:
             return state + self.survival * update
-        survives = torch.rand(len(update), *[1] * (update.dim() - 1), device=update.device) < self.survival
-        return state + survives * update
+        # The default type may be another when a checkpointed layer is computed again, and draw other numbers.
+        drawn = torch.rand(len(update), *[1] * (update.dim() - 1), device=update.device, dtype=state.dtype)
+        return state + (drawn < self.survival) * update
