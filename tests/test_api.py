@@ -95,6 +95,17 @@ def test_a_built_model_has_the_weights_that_the_seed_draws() -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
+def test_a_configuration_that_was_changed_by_hand_is_checked_before_it_is_built() -> None:
+    for node, key, value, words in (
+        ("model", "typo", 1, "typo"), ("optim", "lr", "fast", "`optim.lr` must be"),
+        ("model", "d_model", 30, "must divide"),
+    ):  # fmt: skip
+        config = sf.compose(["task=copy"])
+        config[node][key] = value
+        with pytest.raises(UsageError, match=words):
+            sf.build(config)
+
+
 def test_a_text_of_overrides_is_composed_as_a_shell_would_read_it() -> None:
     assert sf.compose("task=copy 'task.lengths=[2, 4]'") == sf.compose(["task=copy", "task.lengths=[2, 4]"])
 

@@ -154,6 +154,38 @@ def test_the_command_that_is_told_to_draw_the_page_again_draws_it(
     assert main(told) == 0 and page.is_file()
 
 
+def test_a_study_that_asks_something_else_draws_its_page_again(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is trained, but a page with the old question would contradict what is printed."""
+    file, page = place / "positions.yaml", place / "runs" / "studies" / "positions" / "report" / "report.html"
+    before = file.read_text()
+    try:
+        for text, drawn in (
+            (before, None),
+            (before, False),
+            (before.replace("Does a copy need positions?", "Is it another one now?"), True),
+        ):
+            file.write_text(text)
+            stamp = page.stat().st_mtime_ns
+            assert main(["study", "positions.yaml"]) == 0
+            assert drawn is None or (page.stat().st_mtime_ns != stamp) is drawn
+        assert "Is it another one now?" in page.read_text()
+    finally:
+        file.write_text(before)
+        assert main(["study", "positions.yaml"]) == 0
+    assert "it another one now?" not in page.read_text()
+
+
+def test_a_name_that_is_cut_is_told_and_an_option_is_not_taken_for_a_longer_one(
+    place: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main(["report", "pos"]) == 0
+    assert "pos is taken for positions, the only study here whose name begins so" in caplog.text
+    trial = next((place / "runs" / "trials").iterdir()).name
+    with pytest.raises(SystemExit):
+        main(["sample", trial, "--prompt", "1", "--length", "5"])
+    assert "unrecognized arguments: --length" in capsys.readouterr().err
+
+
 def test_an_exercise_runs_all_its_parts_which_share_trials(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is trained here: both parts ask for what the study at the top has trained, and so find it."""
     before = {path: path.stat().st_mtime_ns for path in records(place)}

@@ -70,13 +70,20 @@ def build(config: Mapping[str, Any] | Sequence[str] | str = ()) -> tuple[Topolog
         config: what `compose` gives, or overrides for it.
 
     Raises:
-        UsageError: what `compose` does, and where the task's data cannot be read.
+        UsageError: for a key that is not known, a value out of range, what a part refuses, and where the task's data
+            cannot be read.
     """
+    from swapformer.study.config.rules import settings
     from swapformer.training.assemble import build_model, rebuild_task
 
     chosen = dict(config) if isinstance(config, Mapping) else compose(config)
+    if found := [*settings.of_keys(chosen), *settings.of_types(chosen)]:  # it may have been changed by hand
+        raise UsageError(" ".join(found))
     task = rebuild_task(chosen)
-    return build_model(chosen, task.interface), task
+    try:
+        return build_model(chosen, task.interface), task
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def load_trial(trial: str, runs_dir: str | Path | None = None) -> LoadedTrial:

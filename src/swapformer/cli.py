@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swapformer import __version__
-from swapformer.console import WRONG_USE, few_collections, guarded, printable_output
+from swapformer.console import WRONG_USE, CommandLine, few_collections, guarded, printable_output
 from swapformer.errors import UsageError, quote, suggest
 
 TOOLS = {
@@ -86,12 +86,10 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="swapformer", description="Swap one part of a Transformer; see if it mattered."
-    )
+    parser = CommandLine(prog="swapformer", description="Swap one part of a Transformer; see if it mattered.")
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    common = argparse.ArgumentParser(add_help=False)
+    common = CommandLine(add_help=False)
     common.add_argument("--json", action="store_true", help="print JSON for scripts")
     common.add_argument("--debug", action="store_true", help="show tracebacks")
     verbs.add_parser("train", help="train one trial (or sweep with -m); see swapformer train --help")

@@ -174,6 +174,13 @@ def unwritable(error: BaseException) -> str | None:
     return f"{error.filename or 'a file'} cannot be written: {error.strerror}; {_UNWRITABLE[error.errno]}"
 
 
+class CommandLine(argparse.ArgumentParser):
+    """A parser that takes no option for another whose name begins as it does."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
+
 def guarded(action: Callable[[], int | None], debug: bool = False) -> int:
     """Run a command and return its exit status; with `debug`, errors keep their tracebacks."""
     before = warnings.formatwarning

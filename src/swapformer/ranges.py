@@ -104,6 +104,8 @@ def complaint(hint: Any, value: object, name: str) -> str:
     advice = ""
     if isinstance(value, str) and any(fits(hint, number) for number in _numbers(value)):
         advice = f"; write {value} without quotes"
+    elif isinstance(value, float) and value.is_integer() and fits(hint, int(value)):
+        advice = f"; write {int(value)}"
     elif _is_list(get_origin(hint)) and not isinstance(value, list | tuple) and fits(hint, [value]):
         advice = f"; write [{value}]"
     bounds = ""

@@ -149,6 +149,15 @@ class Manifest:
         }
         return json.dumps(content, indent=1) + "\n"
 
+    def asks_as(self, other: Manifest) -> bool:
+        """Whether a report of either is the same, but for the command, the store and the looks that were taken."""
+
+        def asked(manifest: Manifest) -> str:
+            config = {**manifest.shared_config, "runs_dir": ""}
+            return replace(manifest, command="", commit="", ledger=Ledger(), shared_config=config).to_json()
+
+        return asked(self) == asked(other)
+
 
 def manifest_path(study: Path) -> Path:
     """The manifest of the study in the folder `study`."""

@@ -102,7 +102,7 @@ def run_study(
     """Run what is missing and judge it.
 
     `launch` makes the launcher, given the progress that it should tick. `report`: whether page and figures are written;
-    None: where something ran, or there is no page yet; False: nothing is judged.
+    None: where something ran, the study asks something else, or there is no page yet; False: nothing is judged.
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
 
     Raises:
@@ -121,13 +121,14 @@ def run_study(
     def is_missing(trials: Sequence[Trial]) -> bool:
         return any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
 
+    before = manifest_before(plan.spec, store)
     to_tune = is_missing(plan.tuning_trials)
     if plan.spec.tune is not None and not to_tune:
         plan = replace(plan, chosen=choose(plan, store))
     counts = counts_of(plan)
     stays = report is None and not publish and page_path(folder).is_file()
     stays = stays and not to_tune and not is_missing(plan.trials)
-    differences = find_differences(plan, counts, manifest_before(plan.spec, store) if stays else None)
+    differences = find_differences(plan, counts, before if stays else None)
     if not quiet:
         slots = launcher.slots_here(plan.possible_trials) if isinstance(launcher, Launcher) else 1
         foreseen = preview(plan, store, differences, slots, start=time.process_time())
@@ -167,14 +168,16 @@ def run_study(
             break
         plan = plan.with_seeds_at_look(seeds, arms)
         attempt(plan.trials, "trials")
-    if ran and stays:  # a later look has trained, so that the page is drawn again
-        differences = find_differences(plan, counts)
-    write_manifest(folder, make_manifest(plan, provenance, differences))
+    manifest = make_manifest(plan, provenance, differences)
+    changed = before is None or not before.asks_as(manifest)
+    if stays and (ran or changed):  # the page is drawn again
+        manifest = make_manifest(plan, provenance, find_differences(plan, counts))
+    write_manifest(folder, manifest)
     built = None
     if report is not False:
         from swapformer.report.build import build
 
-        draw = bool(report or publish or ran or not page_path(folder).is_file())
+        draw = bool(report or publish or ran or changed or not page_path(folder).is_file())
         built = build(folder, store.runs_dir, plan.spec.published if publish else None, draw=draw)
     asked = [*plan.tuning_trials, *plan.trials]
     return StudyResult(plan, {trial.id: trial_status(trial, store) for trial in asked}, built)

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 
+from swapformer.console import CommandLine
 from swapformer.errors import UsageError
 from swapformer.interface import MAIN
 from swapformer.study.config.compose import compose, task_of
@@ -40,7 +41,7 @@ def _table(found: Mapping[str, Mapping[str, float]], split: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer baseline",
         description="What counting achieves: the commonest token, the one behind the last one, two or three, "
         "the one between two. "

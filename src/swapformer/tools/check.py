@@ -17,6 +17,7 @@ from torch import nn
 from swapformer.catalogue import filled
 from swapformer.conformance import FIRST, LAWS, LawVerdict, examine
 from swapformer.conformance.signature import settings_of
+from swapformer.console import CommandLine
 from swapformer.errors import UsageError, suggest
 from swapformer.study.config.compose import compose
 from swapformer.targets import trusting
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer check",
         description="Hold a part, or a whole model of your own, to the laws that all obey.",
     )

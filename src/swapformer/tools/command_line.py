@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from swapformer.catalogue import default_runs_dir
 from swapformer.errors import UsageError, suggest
 from swapformer.results.store import Store
 from swapformer.study.config import overrides as texts
+
+log = logging.getLogger(__name__)
 
 
 def add_common(parser: argparse.ArgumentParser, *, json: bool = True) -> argparse.ArgumentParser:
@@ -54,6 +57,8 @@ def study_folder(store: Store, name: str) -> Path:
     if len(matches) != 1:
         why = f"fits {', '.join(matches)}" if matches else f"is not in {store.studies}{suggest(name, known)}"
         raise UsageError(f"the study must be one that was run here, but {name!r} {why}")
+    if matches[0] != name:
+        log.warning("%s is taken for %s, the only study here whose name begins so", name, matches[0])
     return store.studies / matches[0]
 
 

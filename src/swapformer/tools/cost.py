@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from swapformer.console import at_least
+from swapformer.console import CommandLine, at_least
 from swapformer.errors import UsageError, quote
 from swapformer.report import number_format as f
 from swapformer.results.arms import arm_name
@@ -86,7 +86,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer cost",
         description="What a configuration costs, counted before training; with the name of a study, what its arms do.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from swapformer.console import CommandLine
 from swapformer.errors import UsageError
 from swapformer.mirror.dashboard import logged_in, logger_settings, require, save, to_json, workspace
 from swapformer.report.records import read
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer dashboard",
         description="A W&B workspace of a study, made from what its report is made from: written as JSON beside the "
         "report, and saved when you are logged in. Mirror the study's trials with logger=wandb.",

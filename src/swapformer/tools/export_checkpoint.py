@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from swapformer.console import CommandLine
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, save
 from swapformer.interop.tokeniser import FILE, their_tokeniser
@@ -53,7 +54,7 @@ def _with_tokeniser(vocabulary: str | None, directory: Path) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer export",
         description="Write a trained model as a checkpoint of Hugging Face transformers (config.json, safetensors).",
     )

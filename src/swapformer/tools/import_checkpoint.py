@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from swapformer.console import CommandLine
 from swapformer.errors import UsageError
 from swapformer.interop import FORMATS, load
 from swapformer.interop.tokeniser import FILE, read_tokeniser
@@ -65,7 +66,7 @@ def write_text(path: Path, text: str) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer import",
         description="Make a checkpoint of Hugging Face transformers a file that trials start from, and print the "
         f"overrides of its model. Families: {', '.join(FORMATS)}.",

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from swapformer.console import terminal
+from swapformer.console import CommandLine, terminal
 from swapformer.errors import UsageError, quote
 from swapformer.report.external_results import Question, judge_table
 from swapformer.study.stated_numbers import parse_ranges
@@ -213,7 +213,7 @@ def tensorboard_rows(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer judge",
         description="Verdicts on results that were measured anywhere. A table has a row for each run (arm, seed, loss, "
         "accuracy) or for each run and metric (arm, seed, metric, value; other columns are conditions).",

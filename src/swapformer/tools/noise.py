@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from swapformer.catalogue import option_files
-from swapformer.console import within
+from swapformer.console import CommandLine, within
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.paths import conf_dir
 from swapformer.report import number_format as f
@@ -208,7 +208,7 @@ def _short(value: float) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer noise",
         description="How much each metric of a baseline varies without any change, over seeds and items, and which "
         "difference so many seeds would see. Trains what the store lacks.",

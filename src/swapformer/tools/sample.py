@@ -9,7 +9,7 @@ from itertools import chain, takewhile
 
 import torch
 
-from swapformer.console import at_least, within
+from swapformer.console import CommandLine, at_least, within
 from swapformer.errors import UsageError
 from swapformer.model.generate import Choose, Prompt, Sampler, beam_search, generate, greedy
 from swapformer.model.tokens import Tokens
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="swapformer sample", description="A trained model writes.")
+    made = CommandLine(prog="swapformer sample", description="A trained model writes.")
     made.add_argument("trial", help="the beginning of a trial's id; swapformer trials lists them")
     made.add_argument("overrides", nargs="*", metavar="runs_dir=…", help="where the trial is kept")
     made.add_argument("--prompt", required=True, help="what it goes on from; of an encoder-decoder, the source")

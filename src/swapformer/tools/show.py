@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from swapformer.console import CommandLine
 from swapformer.errors import UsageError, suggest
 from swapformer.report.figures.svg import settings
 from swapformer.study.config.compose import compose, task_of
@@ -60,7 +61,7 @@ def figure_of_part(part: str, overrides: Sequence[str] = ()) -> Figure:
     with settings():
         try:
             figure = DRAWINGS[slot](configs[names[0]]) if len(names) == 1 else OVERLAYS[slot](configs)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise UsageError(str(error)) from error
         figure.suptitle(f"{part} {' '.join(overrides)}".strip(), fontsize=11, x=0.02, ha="left")
     return figure
@@ -73,9 +74,7 @@ def text_of_task(task: str, overrides: Sequence[str] = ()) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="swapformer show", description="A part draws itself, to a file; a task shows its items."
-    )
+    made = CommandLine(prog="swapformer show", description="A part draws itself, to a file; a task shows its items.")
     made.add_argument(
         "part",
         help="model/position=alibi; also pattern, activation (several: relu,gelu), normaliser, init; or task=copy",

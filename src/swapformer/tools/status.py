@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from swapformer.console import CommandLine
 from swapformer.errors import UsageError
 from swapformer.results.record import CORRUPT, MISSING, STATUSES
 from swapformer.results.store import Store
@@ -53,7 +54,7 @@ def _readable(folders: Sequence[Path], store: Store) -> Iterator[StudyStatus]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = CommandLine(
         prog="swapformer status",
         description="Where a study stands, also while it runs: trials by arm, how far those that run have got, the "
         "time that is left, and why trials have stopped without a result. Without a name: one line for each study "

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from swapformer.console import OneOf
+from swapformer.console import CommandLine, OneOf
 from swapformer.errors import UsageError, suggest
 from swapformer.report import number_format
 from swapformer.results.config import differences, matches, require_config
@@ -48,18 +48,18 @@ def main(arguments: Sequence[str]) -> int:
 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:
     """All command lines by their first word."""
-    listing = argparse.ArgumentParser(
+    listing = CommandLine(
         prog="swapformer trials",
         description="The trials in the store, or those whose ids begin with TRIAL.",
         epilog="Also: swapformer trials compare A B, and swapformer trials prune; each has its --help.",
     )
-    comparing = argparse.ArgumentParser(
+    comparing = CommandLine(
         prog="swapformer trials compare", description="What two trials differ in: leaves of their configs, and metrics."
     )
     comparing.add_argument(
         "arguments", nargs="*", metavar="TRIAL TRIAL | runs_dir=…", help="the beginnings of two trials' ids"
     )
-    pruning = argparse.ArgumentParser(
+    pruning = CommandLine(
         prog="swapformer trials prune",
         description="Make room: show what would go and how many bytes; with --remove, remove it. The checkpoints of "
         "trials that have their result go; the numbers stay. A trial that is running is never touched.",

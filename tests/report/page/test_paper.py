@@ -12,8 +12,10 @@ import pytest
 from report.store import Store
 from swapformer.cli import main
 from swapformer.report.build import Report, build
+from swapformer.report.number_format import percent
 from swapformer.report.page.paper import escaped, methods_text
 from swapformer.report.page.wording import contrast_text
+from swapformer.study.config.compose import compose
 
 PLAIN = str.maketrans({"$": "", "\\": ""})
 
@@ -80,6 +82,22 @@ def test_the_methods_paragraph_says_what_was_done_and_lost(report: Report, store
     assert "Of 10 trials 1 diverged." in said and "at commit 0123456789ab" in said
     page = (report.directory / "report.html").read_text(encoding="utf-8")
     assert "How to describe this in a methods section" in page and "Of 10 trials 1 diverged." in page
+
+
+def test_the_methods_paragraph_counts_the_arms_that_ran_and_the_error_that_was_spent(report: Report) -> None:
+    records = report.records
+    manifest = replace(
+        records.manifest,
+        arms={**records.manifest.arms, "odd": ("model.num_heads=3",)},
+        impossible_at={("odd", ""): "heads must divide the width"},
+        shared_config=compose(["model.num_layers=1", "task=copy"]),
+    )
+    said = methods_text(replace(records, manifest=manifest), report.views)
+    assert "We compared 2 arms: the baseline base_1, and 100% & more; each was run with 5 seeds." in said
+    assert "odd could not be built." in said and " has 1 layer of width " in said
+    assert f"the error of {percent(sum(report.errors))} is that of all claims together" in said
+    tex = (report.directory / "paper" / "paper.tex").read_text(encoding="utf-8")
+    assert rf"at {escaped(percent(sum(report.errors)))} for all claims together" in tex
 
 
 def test_figures_have_their_fonts_and_their_data_beside(report: Report) -> None:

@@ -11,7 +11,7 @@ import pytest
 from report.store import Store
 from swapformer.report.build import build
 from swapformer.report.records import read
-from swapformer.report.statistics.exchange_rate import ExchangeRate, exchange_rate, tail_slope
+from swapformer.report.statistics.exchange_rate import ExchangeRate, _text, exchange_rate, tail_slope
 
 STEPS = list(range(100, 2001, 100))
 
@@ -38,11 +38,29 @@ def test_a_difference_is_worth_the_steps_that_change_the_loss_as_much() -> None:
     values = np.array([value for _, value in logarithmic(2.0, 0.5)])
     assert tail_slope(steps, values) == pytest.approx(-0.5)
     rate = ExchangeRate("val/loss", 0.5, 0.4, 0.625, 5)
-    more, low, high = rate.steps(-0.1)
+    more, low, high = rate.steps(-0.1, -0.1, -0.1)
     assert 2.0 - 0.5 * math.log(1 + more) == pytest.approx(1.9)
     assert (low, high) == pytest.approx((math.exp(0.16) - 1, math.exp(0.25) - 1))
-    assert all(math.isnan(each) for each in rate.steps(0.5 * math.log(2) + 1e-6))  # not seen in half of the steps
-    assert math.isfinite(rate.steps(0.5 * math.log(2) - 1e-6)[0])
+    _, low, high = rate.steps(0.05, -0.02, 0.12)
+    assert (low, high) == pytest.approx((math.exp(-0.12 / 0.4) - 1, math.exp(0.02 / 0.4) - 1)), "the outermost ones"
+    edge = 0.5 * math.log(2)
+    assert all(math.isnan(each) for each in rate.steps(edge + 1e-6, 0.0, 1.0))  # not seen in half of the steps
+    assert math.isfinite(rate.steps(edge - 1e-6, 0.3, 0.4)[0])
+    assert rate.steps(0.1, -0.5, 0.5)[1:] == (-math.inf, math.inf)
+
+
+def test_a_difference_that_may_be_none_is_worth_nothing_sure(tmp_path: Path) -> None:
+    """No interval that leaves out zero stands beside one that holds it."""
+    rate = ExchangeRate("val/loss", 0.5, 0.4, 0.625, 5)
+    said = {
+        "open": (-0.001, -0.059, 0.057),
+        "sure": (0.1, 0.05, 0.15),
+        "wide": (0.1, -0.5, 0.5),
+        "far": (9.0, 8.0, 10.0),
+    }
+    text = _text(rate, "base", said)
+    assert "open from 13 % fewer to 16 % more steps; sure 18 % [7.7, 31] fewer steps;" in text
+    assert "wide from over 50 % fewer to over 100 % more steps; far fewer, beyond what the second half changes." in text
 
 
 def test_the_line_is_that_of_the_second_half_alone() -> None:
@@ -72,7 +90,7 @@ def test_it_stands_in_the_table_the_page_and_the_text(tmp_path: Path) -> None:
     assert rate is not None and rate.slope == pytest.approx(0.5) and rate.lower < 0.5 < rate.upper
     (said,) = [each for each in report.as_dict()["design"] if each.startswith("What ")]
     assert said.startswith("What 0.01 of val/loss is worth: 2 % [2, 2.1] more steps of base")
-    assert "better 22 % [21, 22] more steps" in said and "far fewer, beyond what the second half changes" in said
+    assert "better 22 % [21, 23] more steps" in said and "far fewer, beyond what the second half changes" in said
     for name in ("table.md", "report.html"):
         assert said in (store.study / "report" / name).read_text(encoding="utf-8")
 

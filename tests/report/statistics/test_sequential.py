@@ -287,11 +287,13 @@ def test_seeds_that_are_left_out_after_a_look_are_refused_in_one_line(tmp_path: 
     path = tmp_path / "runs" / "studies" / "crossed" / "manifest.json"
     before, trained = path.read_bytes(), fakes.runs(tmp_path / "journal")
     for fewer in (4, [7, 8, 9]):
-        with pytest.raises(UsageError, match="6 seeds, which must stay, but") as no:
+        with pytest.raises(
+            UsageError, match="all 6 seeds that crossed was judged with must stay, but it leaves out"
+        ) as no:
             answered(plan(tmp_path, claims=claims, seeds=fewer), tmp_path)
         assert "\n" not in str(no.value) and len(str(no.value)) <= 300
         assert path.read_bytes() == before and fakes.runs(tmp_path / "journal") == trained, "nothing was done"
-    with pytest.raises(UsageError, match="6 seeds, which must stay"):
+    with pytest.raises(UsageError, match="all 6 seeds that"):
         answered(plan(tmp_path, claims=[worse("h4", 0.1)], seeds=4), tmp_path)  # whatever is claimed
     more = answered(plan(tmp_path, claims=claims, seeds=8), tmp_path)
     assert more.report.records.manifest.ledger.series[0].seeds == tuple(range(8))
@@ -314,9 +316,9 @@ def test_other_seeds_at_another_budget_are_another_study_and_neither_forgets_its
     answered(plan(tmp_path, claims=claims, seeds=4), tmp_path)
     found = answered(plan(tmp_path, claims=claims, seeds=[7, 8, 9], **other), tmp_path)
     assert [series.seeds for series in found.report.records.manifest.ledger.series] == [(0, 1, 2, 3), (7, 8, 9)]
-    with pytest.raises(UsageError, match="4 seeds, which must stay, but 0, 1, 2, 3 are left out"):
+    with pytest.raises(UsageError, match=r"all 4 seeds .* it leaves out the seeds 0, 1, 2, 3; state them too"):
         answered(plan(tmp_path, claims=claims, seeds=[7, 8, 9]), tmp_path)
-    with pytest.raises(UsageError, match="3 seeds, which must stay, but 9 are left out"):
+    with pytest.raises(UsageError, match=r"all 3 seeds .* it leaves out seed 9; state it too"):
         answered(plan(tmp_path, claims=claims, seeds=[7, 8], **other), tmp_path)
     more = answered(plan(tmp_path, claims=claims, seeds=5), tmp_path)
     looks = [[look.error for look in series.looks] for series in more.report.records.manifest.ledger.series]

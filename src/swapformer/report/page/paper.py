@@ -16,7 +16,7 @@ from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import ShareEstimate
 from swapformer.report.statistics.sequential import look_path
-from swapformer.report.statistics.verdicts import ALPHA, Verdict
+from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict
 from swapformer.results.arms import arm_name
 from swapformer.results.config import command_of
 
@@ -46,7 +46,7 @@ def paper_tex(records: Records, views: Sequence[View]) -> str:
     ]
     for view in views:
         parts += ["", *_results(records, view)]
-        parts += ["", *_verdicts(view)] if view.verdicts else []
+        parts += ["", *_verdicts(view, _error(records))] if view.verdicts else []
     parts += ["", "% How to describe the comparison in a methods section:", escaped(methods_text(records, views)), ""]
     return "\n".join(parts)
 
@@ -71,7 +71,7 @@ def _row(row: ArmRow, metrics: Sequence[str]) -> list[str]:
     return found
 
 
-def _verdicts(view: View) -> Iterator[str]:
+def _verdicts(view: View, error: float) -> Iterator[str]:
     rows = [
         [
             MARKS[each.outcome],
@@ -83,7 +83,7 @@ def _verdicts(view: View) -> Iterator[str]:
     where = f" With {escaped(view.condition)}." if view.condition else ""
     caption = (
         rf"Claims: {MARKS['supported']} supported, {MARKS['refuted']} refuted, {MARKS['undecided']} undecided. "
-        rf"Intervals are those that decide, at {escaped(percent(ALPHA))} for all claims together.{where}"
+        rf"Intervals are those that decide, at {escaped(percent(error))} for all claims together.{where}"
     )
     yield from _table(r"lp{0.45\linewidth}p{0.42\linewidth}", ["", "claim", "difference"], rows, caption)
 
@@ -115,16 +115,17 @@ def methods_text(records: Records, views: Sequence[View]) -> str:
 
 def _compared(records: Records) -> str:
     manifest = records.manifest
-    others = [arm for arm in manifest.arms if arm != manifest.baseline]
+    others = [arm for arm in manifest.possible if arm != manifest.baseline]
     grid = [name for name in manifest.conditions if name]
     where = f" under {len(grid)} conditions ({listed(grid)})" if grid else ""
     counts = records.cells.groupby(["condition", "arm"])["seed"].nunique()
     low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
     seeds = f"{low}" if low == high else f"{low} to {high}"
     return (
-        f"We compared {len(manifest.arms)} arms{where}: the baseline {manifest.baseline}"
+        f"We compared {1 + len(others)} arm{'s' * bool(others)}{where}: the baseline {manifest.baseline}"
         + (f", and {listed(others)}" if others else "")
         + f"; each was run with {seeds} seed{'' if high == 1 else 's'}."
+        + (f" {listed(list(manifest.impossible))} could not be built." if manifest.impossible else "")
         + (
             " Arms with one seed saw the same batches, and weights that they share began with the same values."
             if manifest.shared_config.get("budget", {}).get("steps")
@@ -154,7 +155,10 @@ def _trained(config: Mapping[str, Any]) -> str:
         what = (
             f"is {own['_target_']}"
             if own
-            else (f"has {model['num_layers']} layers of width {model['d_model']} with {model['num_heads']} heads")
+            else (
+                f"has {_count(model['num_layers'], 'layer')} of width {model['d_model']} with "
+                f"{_count(model['num_heads'], 'head')}"
+            )
         )
         return (
             f"The baseline {what} and was trained for {steps:,} steps of {task['batch_size']} sequences with "
@@ -162,6 +166,10 @@ def _trained(config: Mapping[str, Any]) -> str:
         )
     except (KeyError, TypeError, ValueError):
         return ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _fairness(records: Records) -> Iterator[str]:
@@ -192,8 +200,8 @@ def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
         what = f"1 claim, with a {stated} stated beforehand, was" if len(family) == 1 else what
         also = f", {withdrawn} withdrawn included" if withdrawn else ""
         text = (
-            f"{what} judged by {_limits(family)}; the error of {percent(ALPHA)} is that of all claims together{also} "
-            "(Holm)"
+            f"{what} judged by {_limits(family)}; the error of {percent(_error(records))} is that of all claims "
+            f"together{also} (Holm)"
         )
         looks = look_path(claims_of(records.manifest), records).seeds
         text += f" and of the looks at {listed([str(n) for n in looks])} seeds." if len(looks) > 1 else "."
@@ -206,6 +214,11 @@ def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
         counts = "1 claim about exact counts was" if exact == 1 else f"{exact} claims about exact counts were"
         text += f"{' ' if text else ''}{counts} decided by arithmetic."
     return text
+
+
+def _error(records: Records) -> float:
+    """The error of all looks together."""
+    return look_path(claims_of(records.manifest), records).error or FIRST * ALPHA
 
 
 def _limits(family: Sequence[Verdict]) -> str:

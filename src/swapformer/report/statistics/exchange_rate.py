@@ -4,10 +4,11 @@ In the second half of training the loss is taken to fall along a line over the l
 
     L(t) = L(T) − b · ln(t / T),     T/2 ≤ t ≤ T,
 
-with a least-squares b for each seed. A difference d is then worth exp(d / b) − 1 of the steps: what else the baseline
-would train, or save, to change its loss by as much. Its interval is that of Student's t over the seeds' b. It is one
-training's own curve, whose learning rate falls towards the end; a training that was planned to be longer falls
-otherwise. A difference of more than the line spans, b · ln 2, lies outside of what was seen, and gets no number.
+with a least-squares b for each seed. A difference d to the baseline is then worth exp(−d / b) − 1 of the steps: what
+else the baseline would train, or save, to change its loss by as much. Its limits are the outermost ones that the 95 %
+intervals of d and b allow together. It is one training's own curve, whose learning rate falls towards the end; a
+training that was planned to be longer falls otherwise. A difference of more than the line spans, b · ln 2, lies outside
+of what was seen, and gets no number; a limit beyond it is told as `over 100 %` or `over 50 %`.
 """
 
 from __future__ import annotations
@@ -39,14 +40,21 @@ class ExchangeRate:
     upper: float
     seeds: int
 
-    def steps(self, difference: float) -> tuple[float, float, float]:
-        """The worth of a rise of the loss by `difference`, as a fraction of the steps, and its limits.
+    def steps(self, difference: float, low: float, high: float) -> tuple[float, float, float]:
+        """The worth of a difference with its limits `low` and `high`, as a fraction of the steps, and its limits.
 
-        nan beyond the half of the training that the slope was seen in.
+        Positive for a lower loss: the baseline would need more steps. nan beyond the half of the training that the
+        slope was seen in; limits beyond it are infinite.
         """
-        shares = [math.expm1(min(abs(difference) / b, 700.0)) for b in (self.slope, self.upper, self.lower)]
-        known = abs(difference) <= self.slope * math.log(2)
-        return (shares[0], shares[1], shares[2]) if known else (math.nan, math.nan, math.nan)
+        if not abs(difference) <= self.slope * math.log(2):
+            return math.nan, math.nan, math.nan
+        ends = [_worth(end, slope) for end in (low, high) for slope in (self.lower, self.upper)]
+        return math.expm1(-difference / self.slope), min(ends), max(ends)
+
+
+def _worth(difference: float, slope: float) -> float:
+    beyond = not abs(difference) <= slope * math.log(2)
+    return math.copysign(math.inf, -difference) if beyond else math.expm1(-difference / slope)
 
 
 def tail_slope(steps: FloatArray, values: FloatArray) -> float:
@@ -96,7 +104,7 @@ def exchange_sentences(records: Records, rows: Sequence[ArmRow], evidence: Evide
         differences = {row.arm: row.summaries[metric].paired for row in rows}
         if rate is not None:
             known = {
-                arm: each.difference
+                arm: (each.difference, each.lower, each.upper)
                 for arm, each in differences.items()
                 if each is not None and not evidence.evaluated_apart(arm, baseline, metric)
             }
@@ -104,25 +112,28 @@ def exchange_sentences(records: Records, rows: Sequence[ArmRow], evidence: Evide
     return found
 
 
-def _text(rate: ExchangeRate, baseline: str, differences: Mapping[str, float]) -> str:
+def _text(rate: ExchangeRate, baseline: str, differences: Mapping[str, tuple[float, float, float]]) -> str:
     unit = 10.0 ** math.floor(math.log10(rate.slope / 10))  # at most a tenth of the slope: a few per cent of the steps
+    value, low, high = (f"{100 * share:.2g}" for share in rate.steps(-unit, -unit, -unit))
     text = (
-        f"What {number_format.compact(unit)} of {rate.metric} is worth: {_percent(rate.steps(unit))} more steps of "
+        f"What {number_format.compact(unit)} of {rate.metric} is worth: {value} % [{low}, {high}] more steps of "
         f"{baseline}, by the end of its own curve ({rate.seeds} seeds)."
     )
-    worth = []
-    for arm, difference in differences.items():
-        shares = rate.steps(difference)
-        sign = "more" if difference < 0 else "fewer"
-        if not math.isfinite(shares[0]):
-            worth.append(f"{arm} {sign}, beyond what the second half changes")
-            continue
-        value, low, high = (share if difference < 0 else share / (1 + share) for share in shares)
-        worth.append(f"{arm} {_percent((value, low, high))} {sign} steps")
+    worth = [f"{arm} {_in_words(*rate.steps(*of), of[0])}" for arm, of in differences.items()]
     return f"{text} The differences of arms are worth: {'; '.join(worth)}." if worth else text
 
 
-def _percent(shares: tuple[float, float, float]) -> str:
-    """`2.1 % [1.9 %, 2.4 %]`."""
-    value, low, high = (f"{100 * share:.2g}" for share in shares)
-    return f"{value} % [{low}, {high}]"
+def _in_words(value: float, low: float, high: float, difference: float) -> str:
+    """`2.1 % [1.9, 2.4] more steps`, or where the sign is open `from 14 % fewer to 19 % more steps`."""
+    if math.isnan(value):
+        return f"{'more' if difference < 0 else 'fewer'}, beyond what the second half changes"
+    if low < 0 < high:
+        return f"from {_share(low)} % fewer to {_share(high)} % more steps"
+    near, far = sorted((low, high), key=abs)
+    return f"{_share(value)} % [{_share(near)}, {_share(far)}] {'more' if value > 0 else 'fewer'} steps"
+
+
+def _share(worth: float) -> str:
+    if math.isinf(worth):
+        return "over 100" if worth > 0 else "over 50"
+    return f"{100 * abs(worth):.2g}"

@@ -274,9 +274,10 @@ def require_seeds(study_dir: Path, manifest: Manifest) -> None:
     series = _Subject.of(manifest, claims).series(ledger) if claims else None
     if series and (left_out := [seed for seed in series.seeds if seed not in manifest.seeds]):
         shown = ", ".join(map(str, left_out[:8])) + (" …" if len(left_out) > 8 else "")
+        which, too = (f"seed {shown}", "it") if len(left_out) == 1 else (f"the seeds {shown}", "them")
         raise UsageError(
-            f"{manifest.name} was judged with {len(series.seeds)} seeds, which must stay, but {shown} are left out; "
-            "state them too, or other claims: those are a new study"
+            f"all {len(series.seeds)} seeds that {manifest.name} was judged with must stay, but it leaves out {which}; "
+            f"state {too} too"
         )
 
 

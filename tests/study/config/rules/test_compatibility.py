@@ -6,6 +6,8 @@ classifier at zero, which an embedding table cannot be.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +94,67 @@ def test_what_cannot_work_is_refused(overrides: list[str], words: str) -> None:
 
 def _with_rate(config: dict[str, Any], rate: float) -> dict[str, Any]:
     return {**config, "optim": {**config["optim"], "lr": rate}}
+
+
+OWN = """
+import torch
+from torch.nn.functional import gelu
+from swapformer.model.activation import Activation
+from swapformer.model.norm import Norm
+from swapformer.model.dims import Dims
+from swapformer.model.layers import gain
+
+
+class Fine(Activation):
+    def forward(self, x):
+        return gelu(x)
+
+
+class Peek(Activation):
+    def forward(self, x):
+        return gelu(x + x.roll(-1, dims=-2))
+
+
+class InTraining(Activation):
+    def forward(self, x):
+        return gelu(x - x.mean(-2, keepdim=True) if self.training else x)
+
+
+class Hidden(Norm):
+    def __init__(self, dims: Dims) -> None:
+        super().__init__()
+        self.mix = gain(1, start=0.0)
+
+    def forward(self, x, padding):
+        return x + self.mix * x.flip(-2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("slot", "name", "leaks"),
+    [
+        ("activation", "Fine", False),
+        ("activation", "Peek", True),
+        ("activation", "InTraining", True),
+        ("norm", "Hidden", True),
+    ],
+)
+@pytest.mark.parametrize("task", [TASK, ["task=text", "task.block=32"]])
+def test_a_part_of_the_users_own_that_reads_what_comes_after_is_refused(
+    slot: str, name: str, leaks: bool, task: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "own_parts")
+    sys.modules.pop("own_parts", None)
+    config = compose([*task, "model.num_layers=1", "model.dropout=0.1"])
+    config["model"][slot] = {"_target_": f"own_parts.{name}", "_partial_": True, "_convert_": "all"}
+    if not leaks:
+        check(config)
+        return
+    with pytest.raises(UsageError, match=rf"in a model with own_parts\.{name} later tokens change earlier answers"):
+        check(config)
+    check({**config, "allow": ["future"]})
 
 
 def test_a_model_is_made_again_for_anything_but_another_rate(monkeypatch: pytest.MonkeyPatch) -> None:

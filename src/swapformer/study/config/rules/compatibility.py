@@ -90,7 +90,7 @@ def problems(
             model = factory(config["model"]["topology"])(plan)
             found += [*whole_model.depth(plan), *_topology(config, plan, task, model), *unused]
             if not found:
-                found += _made(config, task, model)
+                found += [*_made(config, task, model), *whole_model.leaks(config, task)]
     except InstantiationException as error:
         return [_of_a_part(error.__cause__ or error)]
     except (ValueError, TypeError, RuntimeError) as error:

@@ -18,7 +18,9 @@ from swapformer.model.topology import Topology
 from swapformer.study.config.rules.stack import moves_norms
 from swapformer.targets import find, targets
 from swapformer.task.base import Task
-from swapformer.training.assemble import FULL, SLOTS, build_plan, encoder_node, factory
+from swapformer.training.assemble import FULL, SLOTS, build_model, build_plan, encoder_node, factory
+from swapformer.training.data import drawn_position_range, with_drawn_positions
+from swapformer.training.inputs import model_inputs
 
 USED_BY = {"attention": ("score", "normaliser", "pattern", "kernel", "qk_norm", "extension"), "ffn": ("activation",)}
 """For each slot whose parts are built from others, the slots that they may use."""
@@ -215,6 +217,54 @@ def futures(topology: type[Topology], plan: ModelPlan, task: Task, allowed: Sequ
                 f"{start}the pattern {type(pattern).__name__} lets it; use model/pattern=causal, or window with "
                 "after=0; to study the leak, add allow=[future]."
             )
+
+
+def leaks(config: Mapping[str, Any], task: Task) -> Iterator[str]:
+    """If the next token is predicted, no part of the user's own shows a position a later one: what it does is tried."""
+    own = sorted({name for name in targets(config["model"]) if name.partition(".")[0] not in ("swapformer", "torch")})
+    if not own or not task.predicts_next or "future" in config["allow"]:
+        return
+    text = json.dumps([config["model"], config["data_seed"]], sort_keys=True)
+    if not (gap := _told_of_later_tokens(text, task, tuple(map(find, own)))) < _ROUNDING:
+        yield (
+            f"the task {type(task).__name__} predicts each next token, but in a model with {' and '.join(own)} later "
+            f"tokens change earlier answers by {gap:.2g} of the largest, so each position is shown its target; let no "
+            "position read what comes after it, or add allow=[future] to study the leak."
+        )
+
+
+_ROUNDING = 1e-4
+"""The largest change of an answer, as a share of the largest one, that rounding explains."""
+
+
+@lru_cache(maxsize=64)
+def _told_of_later_tokens(text: str, task: Task, parts: tuple[object, ...]) -> float:
+    """The largest change of an answer as the tokens behind it change, over the largest answer.
+
+    On a sequence of the training, in evaluation and in training, with all weights moved, since branches may start at
+    zero. `parts`: what makes the user's own parts, which may be edited while Python runs.
+    """
+    model_node, data_seed = json.loads(text)
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
+        model = build_model({"model": model_node, "seed": 0}, task.interface)
+        torch.manual_seed(0)
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+        row = with_drawn_positions(task.train_rows(data_seed, 0, 0, 1), drawn_position_range(model), "leaks")
+        inputs, *given = model_inputs(row)
+        gap = 0.0
+        for training in (False, True):
+            model.train(training)
+            torch.manual_seed(0)
+            answers = model(inputs, *given)
+            for place in {1, inputs.shape[1] // 3, inputs.shape[1] - 1} - {0}:
+                changed = inputs.clone()
+                changed[:, place:] += 1
+                changed = changed if inputs.is_floating_point() else changed % task.interface.vocab_size
+                torch.manual_seed(0)
+                apart = (model(changed, *given) - answers)[:, :place].abs().max()
+                gap = max(gap, float(apart / answers.abs().max().clamp(min=1e-30)))
+    return gap
 
 
 def placed(
