@@ -22,8 +22,8 @@ UNKNOWN = LOOK + "unknown"
 class Look:
     """One look at a study: the error that it took, and the seeds that it added, each with the ids of its trials.
 
-    `claims`: a digest of the claims that were judged; empty in a file that does not tell. A look with other claims may
-    add no seed.
+    `claims`: digests of the claims that were judged, with a space between them, or one of all together in older files;
+    empty in a file that does not tell. A look with other claims may add no seed.
     """
 
     error: float

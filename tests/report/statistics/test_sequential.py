@@ -22,7 +22,7 @@ from swapformer.report.build import Report, build
 from swapformer.report.results_csv import read_results
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.evidence import gather
-from swapformer.report.statistics.sequential import next_error, require_seeds
+from swapformer.report.statistics.sequential import LookPath, family_digest, next_error, require_seeds
 from swapformer.report.statistics.verdicts import judge
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 
@@ -171,6 +171,53 @@ def test_claims_that_are_added_or_dropped_are_the_next_look_too(store: Store) ->
     store.claims = both
     judged(store, range(5), 5)
     assert errors(store) == [[0.04, 0.005]]
+
+
+def test_a_decided_claim_keeps_its_verdict_when_others_are_added_or_taken_out(store: Store) -> None:
+    clear, near = store.claims
+    store.claims = [clear]
+    judged(store, range(5), 5)
+    for added in range(1, 4):
+        store.claims = [
+            clear,
+            *({**near, "worse": {**near["worse"], "margin": BORDER + k / 1e3}} for k in range(added)),
+        ]
+        first, *others = judged(store, range(5), 5).verdicts
+        assert (first.outcome, first.level) == ("supported", pytest.approx(0.04))
+        assert len(errors(store)[0]) == 1 + added
+        error = 0.005 / 2 ** (added - 1)
+        assert others[-1].level == pytest.approx(error / added), "the new one, judged at its own look only"
+    store.claims = [clear]
+    (first,) = judged(store, range(5), 5).verdicts
+    assert (first.outcome, first.level, len(errors(store)[0])) == ("supported", pytest.approx(0.04), 4), "no look more"
+
+
+def test_a_claim_that_is_taken_out_leaves_the_others_no_more_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one would state many claims, and drop those that do not come true."""
+    _, near = store.claims
+    store.claims = [near, *({**near, "worse": {**near["worse"], "margin": BORDER + k / 1e3}} for k in (1, 2))]
+    assert [each.level for each in judged(store, range(5), 5).verdicts] == pytest.approx([0.04 / 3] * 3)
+    store.claims = [near]
+    assert [each.level for each in judged(store, range(5), 5).verdicts] == pytest.approx([0.04 / 3])
+    assert errors(store) == [[0.04]]
+    monkeypatch.setattr(LookPath, "gone", lambda path, look: 0)
+    assert [each.level for each in judged(store, range(5), 5).verdicts] == pytest.approx([0.04]), "the planted fault"
+
+
+def test_looks_of_before_claims_had_digests_of_their_own_are_read(store: Store) -> None:
+    judged(store, range(5), 5)
+    path = store.study / "manifest.json"
+    ledger = read_manifest(store.study).ledger
+    old = [
+        replace(look, claims=family_digest(claims_of(read_manifest(store.study)))) for look in ledger.series[0].looks
+    ]
+    raw = json.loads(path.read_text())
+    raw["ledger"] = replace(ledger, series=(replace(ledger.series[0], looks=tuple(old)),)).to_json()
+    path.write_text(json.dumps(raw))
+    assert [each.level for each in judged(store, range(5), 5).verdicts] == pytest.approx([0.02, 0.04])
+    assert errors(store) == [[0.04]]
 
 
 def test_another_wording_or_order_is_the_same_study(store: Store) -> None:

@@ -8,11 +8,12 @@ A look is a judgement of the study at the seeds with which every trial has ended
     later: more seeds, other claims   .5 %, then .25 % …
 
 so that all looks together err with probability Σ error at most (Bonferroni), which is below α and is printed. Looks are
-counted by what was trained, not by what is claimed of it: other claims about judged trials are the next look, and are
-judged only by it. A decided claim keeps its verdict, unless an arm that it favours loses trials with the seeds of
-later looks: then it is undecided again. The claims that are still undecided share a look's error by Holm's procedure:
-as long as no wrong verdict has been given, every claim on which one could be given is among them, or was rightly
-decided the other way, and has its seeds. The ledger in the study's manifest holds the looks that were taken; trials
+counted by what was trained, not by what is claimed of it: a claim that is added, or changed, about judged trials makes
+the next look, and is judged only by it. A decided claim keeps its verdict, unless an arm that it favours loses trials
+with the seeds of later looks: then it is undecided again. The claims that are still undecided share a look's error by
+Holm's procedure: as long as no wrong verdict has been given, every claim on which one could be given is among them, or
+was rightly decided the other way, and has its seeds. One that was judged at a look and has been taken out since still
+counts there, as undecided. The ledger in the study's manifest holds the looks that were taken; trials
 remember them too (`judged.json`), for a study whose folder is gone. A report from the same seeds and claims is no look.
 """
 
@@ -45,12 +46,14 @@ _OPEN = ("missing", "running", "interrupted")
 class LookPath:
     """The looks that a study was judged at, those of before first; `series` are those of before.
 
-    `claims`: the digest of what is claimed now. Looks with other claims took their error, and judged nothing of these.
+    `claims`: a digest of each claim of now, in their order. A look judged those that it names, or all where it names
+    their `family` as older versions did; other looks took their error, and judged nothing of these.
     """
 
     looks: tuple[Look, ...]
     series: Series | None = None
-    claims: str = ""
+    claims: tuple[str, ...] = ()
+    family: str = ""
 
     @property
     def added(self) -> tuple[Look, ...]:
@@ -68,9 +71,22 @@ class LookPath:
         counts = [len(look.trials) for look in self.looks]
         return tuple(sum(counts[: k + 1]) for k in range(len(counts)))
 
-    def judges(self, look: Look) -> bool:
-        """Whether a look was at the claims of now."""
-        return look.claims in ("", self.claims)
+    def judged(self, look: Look) -> frozenset[int]:
+        """The claims of now, by their number, that a look was at."""
+        named = set(self.claims) if look.claims in ("", self.family) else set(look.claims.split())
+        return frozenset(number for number, claim in enumerate(self.claims) if claim in named)
+
+    def gone(self, look: Look) -> int:
+        """The number of claims that a look was at and that are no longer made."""
+        if look.claims in ("", self.family):
+            return 0
+        return sum(claim not in self.claims for claim in look.claims.split())
+
+    @property
+    def whole(self) -> bool:
+        """Whether each claim of now was judged at a look since the last one that added seeds."""
+        last = max((at for at, look in enumerate(self.looks) if look.trials), default=0)
+        return {number for look in self.looks[last:] for number in self.judged(look)} == set(range(len(self.claims)))
 
     @property
     def error(self) -> float:
@@ -122,10 +138,16 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     environments = tuple(sorted({where for where in cells["environment"] if where}))
     awaited = cells["status"].isin(() if records.whole else _OPEN)
     open_seeds, here = set(cells.loc[awaited, "seed"]), set(cells["seed"])
-    series, of = subject.series(manifest.ledger, environments), claims_digest(claims)
+    series = subject.series(manifest.ledger, environments)
+    each = tuple(map(claim_digest, claims))
+    of = " ".join(sorted(each))
+
+    def path() -> LookPath:
+        return LookPath(tuple(looks), series, each, family_digest(claims))
+
     looks = list(takewhile(lambda look: look.trials.keys() <= here, series.looks)) if series else []
     if series and len(looks) < len(series.looks):
-        return LookPath(tuple(looks), series, of)  # a sequential study that is run again has not come to the others yet
+        return path()  # a sequential study that is run again has not come to the others yet
     ended = [seed for seed in manifest.seeds if seed in here and seed not in open_seeds]
 
     def take(seeds: Sequence[int]) -> None:
@@ -138,11 +160,9 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     for seeds in _steps(manifest, ended):
         if not set(seeds) <= {seed for look in looks for seed in look.trials}:
             take(seeds)
-    path = LookPath(tuple(looks), series, of)
-    last = max((at for at, look in enumerate(looks) if path.judges(look)), default=-1)
-    if looks and (last < 0 or any(look.trials for look in looks[last + 1 :])):
+    if looks and not path().whole:
         take(())
-    return LookPath(tuple(looks), series, of)
+    return path()
 
 
 def _steps(manifest: Manifest, ended: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -156,10 +176,19 @@ def _steps(manifest: Manifest, ended: Sequence[int]) -> Iterator[Sequence[int]]:
         yield manifest.seeds[:seeds]
 
 
-def claims_digest(claims: Sequence[Claim]) -> str:
-    """A digest of the claims that does not depend on their wording, order or spelling."""
-    said = [{**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)} for claim in claims]
-    return digest(sorted(json.dumps(each, sort_keys=True) for each in said))
+def _said(claim: Claim) -> str:
+    """A claim without its wording, order or spelling."""
+    return json.dumps({**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)}, sort_keys=True)
+
+
+def claim_digest(claim: Claim) -> str:
+    """A digest of a claim that does not depend on its wording, order or spelling."""
+    return digest(_said(claim))
+
+
+def family_digest(claims: Sequence[Claim]) -> str:
+    """A digest of several claims together, by which older versions named what a look was at."""
+    return digest(sorted(map(_said, claims)))
 
 
 def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], records: Records) -> Records:
@@ -297,12 +326,12 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         if not pending:
             break
         seeds |= look.trials.keys()
-        if not path.judges(look):
-            continue
+        judged, gone = path.judged(look), path.gone(look) * len(evidence)
+        pending = [(condition, index) for condition, index in pending if index in judged]
         seen = {condition: each.restrict(seeds) for condition, each in evidence.items()}
         over_all = whole.restrict(seeds)
         family = [(claims[i], over_all if claims[i].spans else seen[condition]) for condition, i in pending]
-        verdicts = judge_family(family, look.error, later)
+        verdicts = judge_family(family, look.error, later, gone)
         for unit, verdict in zip(pending, verdicts, strict=True):
             if verdict.claim.withdrawn:
                 verdict = replace(verdict, outcome="undecided", needed=None, elsewhere="")

@@ -147,18 +147,19 @@ def judge(claims: Sequence[Claim], evidence: Evidence, alpha: float = ALPHA) -> 
 
 
 def judge_family(
-    family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA, next_alpha: float | None = None
+    family: Sequence[tuple[Claim, Evidence]], alpha: float = ALPHA, next_alpha: float | None = None, others: int = 0
 ) -> list[Verdict]:
     """The verdicts on claims, each with the evidence that it is about; they share a family-wise error of `alpha`.
 
-    `next_alpha`: that of a look at more seeds, by which it is said how many would decide; None for the same.
+    `next_alpha`: that of a look at more seeds, by which it is said how many would decide; None for the same. `others`:
+    claims that share the error and of which nothing is known.
     """
     cases = [_collect(claim, evidence) for claim, evidence in family]
     p_values = [case.p() for case in cases]
     shared = [index for index, case in enumerate(cases) if not case.claim.exact]
-    of_shared = [p_values[index] for index in shared]
+    of_shared = [*(p_values[index] for index in shared), *[1.0] * others]
     corrected = dict(
-        zip(shared, zip(holm_levels(of_shared, alpha), holm_adjusted(of_shared), strict=True), strict=True)
+        zip(shared, zip(holm_levels(of_shared, alpha), holm_adjusted(of_shared), strict=True), strict=False)
     )
     share = 1.0 if next_alpha is None else next_alpha / alpha
     found = []
