@@ -313,3 +313,13 @@ def test_a_metric_that_is_infinite_in_every_trial_of_an_arm_is_named_and_one_tha
     store.write_manifest()
     caveats = [each for each in build(store.study, store.runs).caveats if "no finite" in each]
     assert [each[:58] for each in caveats] == ["b has no finite val/perplexity in 5 of its 5 finished tria"]
+
+
+def test_a_p_value_says_of_what_it_is(text: str, report: Report) -> None:
+    """Of a claim that is refuted, or leans that way, it is that of the refutation."""
+    said = re.findall(r"p (\S+) (for|against) the claim, corrected (\S+)", text)
+    cards = [verdict for claim in report.claims for verdict in claim.verdicts.values() if verdict.contrasts]
+    assert [side for _, side, _ in said] == ["for" if each.leans_true else "against" for each in cards]
+    assert {each.outcome for each in cards if each.leans_true} <= {"supported", "undecided"}
+    assert {each.outcome for each in cards if not each.leans_true} <= {"refuted", "undecided"}
+    assert len({side for _, side, _ in said}) == 2, "both sides are there"

@@ -100,6 +100,11 @@ class Verdict:
         """The smallest number of paired seeds behind any of its differences."""
         return min((contrast.estimate.n for contrast in self.contrasts), default=0)
 
+    @property
+    def leans_true(self) -> bool:
+        """Whether the estimates lie where the claim holds: `p` is for it then, and against it otherwise."""
+        return all(_inside(each.estimate, each.region) for each in self.contrasts)
+
 
 @dataclass(frozen=True)
 class _UnjudgedClaim:
