@@ -317,7 +317,7 @@ def test_a_metric_that_is_infinite_in_every_trial_of_an_arm_is_named_and_one_tha
 
 def test_a_p_value_says_of_what_it_is(text: str, report: Report) -> None:
     """Of a claim that is refuted, or leans that way, it is that of the refutation."""
-    said = re.findall(r"p (\S+) (for|against) the claim, corrected (\S+)", text)
+    said = re.findall(r"p (\S+ ?\S*) (for|against) the claim, corrected (\S+)", text)
     cards = [verdict for claim in report.claims for verdict in claim.verdicts.values() if verdict.contrasts]
     assert [side for _, side, _ in said] == ["for" if each.leans_true else "against" for each in cards]
     assert {each.outcome for each in cards if each.leans_true} <= {"supported", "undecided"}
