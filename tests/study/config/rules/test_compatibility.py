@@ -157,6 +157,18 @@ def test_a_part_of_the_users_own_that_reads_what_comes_after_is_refused(
     check({**config, "allow": ["future"]})
 
 
+def test_a_part_of_the_users_own_whose_kernel_needs_a_device_is_not_refused_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "own_parts")
+    sys.modules.pop("own_parts", None)
+    config = compose([*TASK, "trainer=gpu", "model/kernel=flex", "model.num_layers=1"])
+    config["model"]["activation"] = {"_target_": "own_parts.Fine", "_partial_": True, "_convert_": "all"}
+    check(config)
+
+
 def test_a_model_is_made_again_for_anything_but_another_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     passed, made = compose(TASK), list[str]()
 
