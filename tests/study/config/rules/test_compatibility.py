@@ -7,6 +7,7 @@ classifier at zero, which an embedding table cannot be.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,17 @@ class Hidden(Norm):
 """
 
 
+@pytest.fixture
+def leaky_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The module above, for as long as a test runs."""
+    (tmp_path / "leaky_parts.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("SWAPFORMER_PACKAGES", "leaky_parts")
+    yield
+    sys.modules.pop("leaky_parts", None)
+
+
+@pytest.mark.usefixtures("leaky_parts")
 @pytest.mark.parametrize(
     ("slot", "name", "leaks"),
     [
@@ -141,31 +153,22 @@ class Hidden(Norm):
 )
 @pytest.mark.parametrize("task", [TASK, ["task=text", "task.block=32"]])
 def test_a_part_of_the_users_own_that_reads_what_comes_after_is_refused(
-    slot: str, name: str, leaks: bool, task: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slot: str, name: str, leaks: bool, task: list[str]
 ) -> None:
-    (tmp_path / "own_parts.py").write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("SWAPFORMER_PACKAGES", "own_parts")
-    sys.modules.pop("own_parts", None)
     config = compose([*task, "model.num_layers=1", "model.dropout=0.1"])
-    config["model"][slot] = {"_target_": f"own_parts.{name}", "_partial_": True, "_convert_": "all"}
+    config["model"][slot] = {"_target_": f"leaky_parts.{name}", "_partial_": True, "_convert_": "all"}
     if not leaks:
         check(config)
         return
-    with pytest.raises(UsageError, match=rf"in a model with own_parts\.{name} later tokens change earlier answers"):
+    with pytest.raises(UsageError, match=rf"in a model with leaky_parts\.{name} later tokens change earlier answers"):
         check(config)
     check({**config, "allow": ["future"]})
 
 
-def test_a_part_of_the_users_own_whose_kernel_needs_a_device_is_not_refused_for_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "own_parts.py").write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("SWAPFORMER_PACKAGES", "own_parts")
-    sys.modules.pop("own_parts", None)
+@pytest.mark.usefixtures("leaky_parts")
+def test_a_part_of_the_users_own_whose_kernel_needs_a_device_is_not_refused_for_that() -> None:
     config = compose([*TASK, "trainer=gpu", "model/kernel=flex", "model.num_layers=1"])
-    config["model"]["activation"] = {"_target_": "own_parts.Fine", "_partial_": True, "_convert_": "all"}
+    config["model"]["activation"] = {"_target_": "leaky_parts.Fine", "_partial_": True, "_convert_": "all"}
     check(config)
 
 
