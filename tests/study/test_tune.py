@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -258,6 +259,9 @@ def test_what_a_report_that_stays_counted_is_not_counted_again(tmp_path: Path, s
     assert again() == (2, first), "what was counted of other trials says nothing of these"
     page_path(folder).unlink()
     assert again() == (2, first)
+    os.utime(page_path(folder), (1e9, 1e9))  # a run that was killed before it drew what it had trained
+    assert again() == (2, first) and page_path(folder).stat().st_mtime > 1e9
+    assert again() == (0, first)
 
 
 def test_an_optimiser_that_has_trained_is_not_asked_again(tmp_path: Path, store: Store) -> None:

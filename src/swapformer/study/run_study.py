@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swapformer.console import Failed
@@ -16,6 +17,7 @@ from swapformer.errors import UsageError, quote
 from swapformer.results import record as records
 from swapformer.results.config import command_of
 from swapformer.results.manifest import page_path, write_manifest
+from swapformer.results.record import record_path
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import counts_of, find_differences
 from swapformer.study.comparison import MOST_TRIALS
@@ -102,7 +104,7 @@ def run_study(
     """Run what is missing and judge it.
 
     `launch` makes the launcher, given the progress that it should tick. `report`: whether page and figures are written;
-    None: where something ran, the study asks something else, or there is no page yet; False: nothing is judged.
+    None: where something ran, the study asks something else, or no page shows it all; False: nothing is judged.
     First come the trials that settings are chosen by, if there are any; then those that are reported, look by look.
 
     Raises:
@@ -126,7 +128,7 @@ def run_study(
     if plan.spec.tune is not None and not to_tune:
         plan = replace(plan, chosen=choose(plan, store))
     counts = counts_of(plan)
-    stays = report is None and not publish and page_path(folder).is_file()
+    stays = report is None and not publish and _shows_all(page_path(folder), plan.trials, store)
     stays = stays and not to_tune and not is_missing(plan.trials)
     differences = find_differences(plan, counts, before if stays else None)
     if not quiet:
@@ -177,10 +179,19 @@ def run_study(
     if report is not False:
         from swapformer.report.build import build
 
-        draw = bool(report or publish or ran or changed or not page_path(folder).is_file())
+        draw = bool(report or publish or ran or changed or not _shows_all(page_path(folder), plan.trials, store))
         built = build(folder, store.runs_dir, plan.spec.published if publish else None, draw=draw)
     asked = [*plan.tuning_trials, *plan.trials]
     return StudyResult(plan, {trial.id: trial_status(trial, store) for trial in asked}, built)
+
+
+def _shows_all(page: Path, trials: Iterable[Trial], store: Store) -> bool:
+    """Whether there is a page, drawn when all trials had their records: a run may have ended before it drew."""
+    try:
+        drawn = page.stat().st_mtime
+        return all(record_path(store.directory(trial.id)).stat().st_mtime <= drawn for trial in trials)
+    except OSError:
+        return False
 
 
 def _say(lines: Iterable[str], quiet: bool) -> None:
