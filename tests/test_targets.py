@@ -20,6 +20,9 @@ from swapformer.paths import conf_dir
 from swapformer.ranges import Declared, hints_of
 from swapformer.study.config.compose import check, compose
 from swapformer.study.config.hydra_errors import explained
+from swapformer.study.launch.local import LocalLauncher
+from swapformer.study.launch.ray import RayLauncher
+from swapformer.study.launch.slurm import SlurmLauncher
 from swapformer.targets import VARIABLE, find, require_known, targets
 from swapformer.training.assemble import build_plan
 from swapformer.training.fit import fit
@@ -196,6 +199,16 @@ def test_marks_of_the_users_own_on_a_type_are_no_obstacle() -> None:
     assert Mine(size=3).size == 3
     with pytest.raises(UsageError, match="`size` must be a whole number"):
         Mine(size="three")  # type: ignore[arg-type]
+
+
+def test_every_type_of_ours_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    """A dataclass inherits fields whose types are known where its base is, and others are for type checkers only."""
+    hints_of.cache_clear()
+    paths = [path for path in conf_dir().rglob("*.yaml") if path.relative_to(conf_dir()).parts[0] != "hydra"]
+    made = {find(name) for path in paths for name in targets(yaml.safe_load(path.read_text("utf-8"))) if name != "???"}
+    for each in (*made, LocalLauncher, RayLauncher, SlurmLauncher):
+        hints_of(each)
+    assert not caplog.records
 
 
 def test_a_range_that_is_misspelt_is_told(

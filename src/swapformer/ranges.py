@@ -121,6 +121,7 @@ def hints_of(made: Callable[..., Any]) -> dict[str, Any]:
     A dataclass inherits fields, whose types are names in the module of the base that declares them.
     """
     found: dict[str, Any] = {}
+    unread: dict[str, Exception] = {}
     for base in made.__mro__ if inspect.isclass(made) else [made]:
         function = base.__dict__.get("__init__") if inspect.isclass(base) else base
         if not inspect.isfunction(function):
@@ -129,22 +130,30 @@ def hints_of(made: Callable[..., Any]) -> dict[str, Any]:
         parameters = inspect.signature(function).parameters
         for name, parameter in parameters.items():
             if found.get(name, Any) is Any:
-                found[name] = _evaluated(parameter.annotation, names, f"`{name}` of {made.__qualname__}")
+                try:
+                    found[name] = _evaluated(parameter.annotation, names)
+                    unread.pop(name, None)
+                except Exception as error:  # a base may know the name
+                    found[name], unread[name] = Any, error
         if not is_dataclass(base) and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             break
+    for name, why in unread.items():
+        log.warning(
+            "the type of `%s` of %s cannot be read (%s), so its values are not checked", name, made.__qualname__, why
+        )
     return found
 
 
-def _evaluated(annotation: Any, names: dict[str, Any], setting: str) -> Any:
-    """An annotation as a type; Any where it says nothing, or cannot be looked up, which is told of the `setting`."""
+def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
+    """An annotation as a type; Any where it says nothing, or names what is imported for type checkers only."""
     if annotation is inspect.Parameter.empty:
         return Any
     try:
         return eval(annotation, names) if isinstance(annotation, str) else annotation
-    except Exception as error:
-        if getattr(error, "name", None) not in _imported(names.get("__file__")):
-            log.warning("the type of %s cannot be read (%s), so its values are not checked", setting, error)
-        return Any
+    except NameError as error:
+        if error.name in _imported(names.get("__file__")):
+            return Any
+        raise
 
 
 @lru_cache
