@@ -179,7 +179,7 @@ def test_a_name_that_is_cut_is_told_and_an_option_is_not_taken_for_a_longer_one(
     place: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert main(["report", "pos"]) == 0
-    assert "pos is taken for positions, the only study here whose name begins so" in caplog.text
+    assert "pos is short for positions, the only study here whose name begins with it" in caplog.text
     trial = next((place / "runs" / "trials").iterdir()).name
     with pytest.raises(SystemExit):
         main(["sample", trial, "--prompt", "1", "--length", "5"])

@@ -175,7 +175,7 @@ def unwritable(error: BaseException) -> str | None:
 
 
 class CommandLine(argparse.ArgumentParser):
-    """A parser that takes no option for another whose name begins as it does."""
+    """A parser that does not accept abbreviated options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False)

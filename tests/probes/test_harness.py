@@ -56,6 +56,11 @@ def test_positions_are_drawn_as_in_an_evaluation() -> None:
     model.stack.register_forward_pre_hook(lambda stack, given: seen.append(given[1].position))
     harness._continuation(model, task, "def main", "(self):")
     list(harness._symbols(model, task.encode("def"), 3))
+    few = {**config, "model": {**config["model"], "position": {**config["model"]["position"], "drawn_from": 40}}}
+    short = build_model(few, task.interface).eval()
+    assert harness._limit(short) == 40 and harness._limit(model) == 4096
+    assert len(list(harness._symbols(short, [1] * 60, 30))) == 30, "no more tokens than there are positions"
+    assert harness._scores(short, [1] * 100)[0].shape == (99,)
     assert len(seen) > 2 and all(int(each.max()) > 20 for each in seen)
 
 

@@ -14,7 +14,7 @@ from swapformer.model.tokens import Tokens
 from swapformer.model.topology import Topology
 from swapformer.probes.head_pruning import OUTPUTS, silence
 from swapformer.task.recall import FactRecall
-from swapformer.training.data import draw_positions, drawn_position_range
+from swapformer.training.data import positions_of
 
 Functions = Mapping[str, taps.Function]
 
@@ -22,9 +22,10 @@ Functions = Mapping[str, taps.Function]
 def answer_logits(model: Topology, inputs_NT: Tensor, functions: Functions | None = None) -> Tensor:
     """The logits of what follows the last token of each question, float64 [N, V], with some values replaced."""
     with taps.replace(model, dict(functions or {})):
-        length, drawn_from = inputs_NT.shape[1], drawn_position_range(model)
-        places = None if drawn_from is None else draw_positions(length, drawn_from, "facts")[None]
-        logits: Tensor = model.answers(inputs_NT, Tokens.of(length, position=places))[MAIN]
+        length = inputs_NT.shape[1]
+        places = positions_of(model, length, "facts")
+        tokens = Tokens.of(length, position=None if places is None else places[None])
+        logits: Tensor = model.answers(inputs_NT, tokens)[MAIN]
     return logits[:, -1].double()
 
 

@@ -13,7 +13,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count
 from swapformer.task.base import Batch, Task, target_mask
-from swapformer.training.data import draw_positions, drawn_position_range, with_drawn_positions
+from swapformer.training.data import drawn_position_range, positions_of, with_drawn_positions
 from swapformer.training.inputs import tokens_of
 
 _PIECES = "the targets of {} are not one answer behind a prompt, so none is written; leave out probes=generation."
@@ -93,7 +93,7 @@ def _prompt(model: Topology, batch: Batch, lengths: Tensor, steps: int, key: Seq
     padding = index < 0
     ids = batch.inputs.gather(1, index.clamp(min=0))
     drawn_from = drawn_position_range(model)
-    positions = None if drawn_from is None else draw_positions(width + steps, drawn_from, *key)
+    positions = positions_of(model, width + steps, *key)
     source = with_drawn_positions(batch, drawn_from, *key).source
     return Prompt(
         ids,

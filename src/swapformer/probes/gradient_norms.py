@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from swapformer.model.layers import origin_of
 from swapformer.model.stack import stacks
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, GradientBatch, Probe
-from swapformer.probes.gradients import gradient_norm, named_layers
+from swapformer.probes.gradients import gradient_norm, matrices, named_layers
 from swapformer.results.moments import BY_LAYER
 from swapformer.results.shapes import Profile, Shape
 from swapformer.task.base import Task
@@ -42,11 +41,7 @@ class GradientNorms(Probe):
             stack, _, number = name.rpartition(" ")
             for part, sublayer in (("attention", layer.attention), ("ffn", layer.ffn if layer.ffn.present else None)):
                 if sublayer is not None:
-                    norm = gradient_norm(
-                        weight
-                        for own, weight in sublayer.named_parameters()
-                        if weight.dim() > 1 and origin_of(own, weight).role.is_matrix
-                    )
+                    norm = gradient_norm(weight for _, weight in matrices(sublayer))
                     found[part][name] = norm
                     kind = f"{stack}_{part}" if several else part
                     metrics[f"probe/gradient_{kind}{BY_LAYER}@{number}"] = norm

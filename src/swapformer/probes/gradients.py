@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from swapformer.model.layers import origin_of
 from swapformer.model.stack import Layer, stacks
 from swapformer.model.topology import Topology
 from swapformer.probes.base import GradientBatch, validation
@@ -57,6 +58,13 @@ def _share(model: Topology, task: Task, seed: int, which: GradientBatch) -> Batc
     if which == "train":
         return next(iter(TrainingStream(task, seed, 0, 1, 1, drawn_position_range(model))))
     return BatchShare.whole(next(iter(validation(model, task, 1))))
+
+
+def matrices(part: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The matrices of a part, by name; biases of experts and taps of convolutions have two axes too, and are none."""
+    for name, weight in part.named_parameters():
+        if weight.dim() > 1 and origin_of(name, weight).role.is_matrix:
+            yield name, weight
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import takewhile
@@ -17,7 +18,7 @@ from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, Probe
 from swapformer.ranges import Count, Natural
 from swapformer.task.base import Task
-from swapformer.training.data import draw_positions, drawn_position_range
+from swapformer.training.data import drawn_position_range, positions_of
 
 MOST_WRITTEN = 256
 """Symbols that an answer may have where a question does not say."""
@@ -93,14 +94,9 @@ def adapter(model: Topology, task: Task) -> Any:
 
 
 def _limit(model: Topology) -> int | None:
-    """The most tokens that the model reads; None for any number."""
-    return None if model.stack.limit == float("inf") else int(model.stack.limit)
-
-
-def _positions(model: Topology, length: int, start: int) -> torch.Tensor | None:
-    """Positions drawn as in an evaluation [length]; None for a model that sees the order itself."""
-    drawn_from = drawn_position_range(model)
-    return None if drawn_from is None else draw_positions(length, drawn_from, "harness", start)
+    """The most tokens that the model reads, each at a position of its own; None for any number."""
+    most = min(model.stack.limit, drawn_position_range(model) or math.inf)
+    return None if most == math.inf else int(most)
 
 
 @torch.no_grad()
@@ -113,7 +109,7 @@ def _scores(model: Topology, ids: Sequence[int]) -> tuple[torch.Tensor, torch.Te
     likelihoods, right = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.bool)]
     for start in range(0, len(ids) - 1, size):
         window = row[start : start + size + 1]
-        places = _positions(model, len(window) - 1, start)
+        places = positions_of(model, len(window) - 1, "harness", start)
         given = Tokens.of(len(window) - 1, position=None if places is None else places[None])
         logits = model(window[None, :-1], given)[0].double().log_softmax(-1)
         likelihoods.append(logits.gather(1, window[1:, None])[:, 0])
@@ -157,6 +153,9 @@ def _written(model: Topology, task: Task, context: str, settings: dict[str, Any]
 
 
 def _symbols(model: Topology, ids: Sequence[int], count: int) -> Iterator[int]:
-    prompt = Prompt(torch.tensor([list(ids)]), positions=_positions(model, len(ids) + count, 0))
+    if (most := drawn_position_range(model)) is not None:  # no two tokens have the same position
+        ids = ids[-max(most - count, 1) :]
+        count = min(count, most - len(ids))
+    prompt = Prompt(torch.tensor([list(ids)]), positions=positions_of(model, len(ids) + count, "harness", 0))
     for step in generate(model, prompt, count, greedy):
         yield int(step[0])

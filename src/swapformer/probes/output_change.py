@@ -8,10 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from swapformer.model.layers import origin_of
 from swapformer.model.topology import Topology
 from swapformer.probes.base import Finding, GradientBatch, Probe, validation
-from swapformer.probes.gradients import named_layers
+from swapformer.probes.gradients import matrices, named_layers
 from swapformer.random import stream
 from swapformer.ranges import Count, Positive
 from swapformer.task.base import Batch, Task
@@ -95,12 +94,7 @@ class FirstStep(Probe):
 
 def _matrices(model: Topology) -> dict[str, nn.Parameter]:
     """The matrices of all layers, by name."""
-    return {
-        f"{name} {own}": weight
-        for name, layer in named_layers(model)
-        for own, weight in layer.named_parameters()
-        if weight.dim() > 1 and origin_of(own, weight).role.is_matrix
-    }
+    return {f"{name} {own}": weight for name, layer in named_layers(model) for own, weight in matrices(layer)}
 
 
 @contextmanager

@@ -46,10 +46,9 @@ from swapformer.results.config import config_path
 from swapformer.results.files import READ_ONLY, clear_temporaries, temporary_of
 from swapformer.results.items import npz
 from swapformer.results.lock import wait_for_lock
-from swapformer.results.manifest import Manifest, place_of
+from swapformer.results.manifest import PAGE, REPORT, Manifest, place_of
 from swapformer.results.store import Store
 
-_PAGE, _FOLDER = "report.html", "report"
 LARGEST_PUBLISHED = 200_000
 """Bytes of a figure in a study's `results/`."""
 
@@ -89,7 +88,7 @@ class Report:
     @property
     def page(self) -> Path | None:
         """The page in the report's folder, if there is one."""
-        return found if (found := self.directory / _PAGE).is_file() else None
+        return found if (found := self.directory / PAGE).is_file() else None
 
     @property
     def table(self) -> pd.DataFrame:
@@ -139,7 +138,7 @@ class Report:
         Notes that limit a verdict are always printed below it.
         """
         manifest = self.records.manifest
-        brief = any(path.name == _PAGE for path in self.files) or (self.directory.name == _FOLDER and bool(self.page))
+        brief = any(path.name == PAGE for path in self.files) or (self.directory.name == REPORT and bool(self.page))
         console.print(Text.assemble((manifest.name, "bold"), f"  {manifest.question}".rstrip()))
         for each in self.claims:
             (only,) = each.verdicts.values() if len(each.verdicts) == 1 else (None,)
@@ -172,11 +171,11 @@ class Report:
             for caveat in self.caveats:
                 console.print(Text(f"· {caveat}", style="dim"))
         paper = [path.parent for path in self.files if path.parent.name == "paper"][:1]
-        for path in [*(path for path in self.files if path.name == _PAGE), *paper] or self.files:
+        for path in [*(path for path in self.files if path.name == PAGE), *paper] or self.files:
             console.print(Text(str(path)), soft_wrap=True)
         if self.unwritten:
             console.print(Text(f"swapformer: {self.unwritten}"), soft_wrap=True)
-        elif not self.files and self.directory.name == _FOLDER:
+        elif not self.files and self.directory.name == REPORT:
             what = "the page was not drawn" if self.page is None else f"{self.page} is as it was"
             console.print(Text(f"{what}; `swapformer report {self._called()}` draws it"), soft_wrap=True)
 
@@ -234,7 +233,7 @@ def build(
         views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), draw)
         grid = study_page.grid_section(views) if draw else None
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
-    directory = study_dir / _FOLDER
+    directory = study_dir / REPORT
     if grid is None:
         return Report(records, tuple(views), tuple(overall), tuple(warnings), directory, (), errors)
     figures = [*grid.figures, *_figures(views)]
@@ -249,7 +248,7 @@ def build(
     page = study_page.render(records, views, overall, grid, warnings, _folders(runs_dir, directory), errors)
     unwritten = ""
     try:
-        files = write(directory, {_PAGE: page, **public, **_drawn(figures)})
+        files = write(directory, {PAGE: page, **public, **_drawn(figures)})
         if paper:
             files += write(directory / "paper", _paper(records, views, figures, drawn, paper), clean=False)
     except ReadOnly as error:

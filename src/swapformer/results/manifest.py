@@ -159,6 +159,10 @@ class Manifest:
         return asked(self) == asked(other)
 
 
+REPORT, PAGE = "report", "report.html"
+"""The folder of a study's report, and its page in it."""
+
+
 def manifest_path(study: Path) -> Path:
     """The manifest of the study in the folder `study`."""
     return study / "manifest.json"
@@ -166,7 +170,7 @@ def manifest_path(study: Path) -> Path:
 
 def page_path(study: Path) -> Path:
     """The page of the study in the folder `study`, where it has been drawn."""
-    return study / "report" / "report.html"
+    return study / REPORT / PAGE
 
 
 def place_of(study: Path) -> tuple[Path, str]:
@@ -208,9 +212,9 @@ def _stored_ledger(study: Path) -> Ledger:
 
     A part begins with the looks of the study that its exercise was before it had parts, if one was run here.
     """
-    begun = manifest_path(study).exists() or (study / "report").exists()
+    begun = manifest_path(study).exists() or (study / REPORT).exists()
     place = study if begun or not manifest_path(study.parent).is_file() else study.parent
-    judged = (place / "report").exists()
+    judged = (place / REPORT).exists()
     try:
         raw = _read_raw(place)
     except NewerManifest:

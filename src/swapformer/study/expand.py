@@ -328,9 +328,9 @@ def _require_one_unit(plan: Plan) -> None:
             lossy = [arm_name(*cell) for cell in (first, other) if not _writes_all(tasks[cell])]
             if lossy and _is_per_byte(metric):
                 raise UsageError(
-                    f"{metric} counts each <unk> as one byte, whatever it stands for, so that it does not compare "
-                    f"tokenisers where one leaves characters out, as that of {lossy[0]} does; set "
-                    "task.tokeniser.min_count=1 there, or use one tokeniser in both"
+                    f"{metric} counts each <unk> as one byte, so it cannot compare tokenisers where one leaves "
+                    f"characters out, as that of {lossy[0]} does; set task.tokeniser.min_count=1 there, or use one "
+                    "tokeniser in both"
                 )
             if _is_per_token(one, metric):
                 split, _, name = metric.partition("/")

@@ -58,7 +58,7 @@ def study_folder(store: Store, name: str) -> Path:
         why = f"fits {', '.join(matches)}" if matches else f"is not in {store.studies}{suggest(name, known)}"
         raise UsageError(f"the study must be one that was run here, but {name!r} {why}")
     if matches[0] != name:
-        log.warning("%s is taken for %s, the only study here whose name begins so", name, matches[0])
+        log.warning("%s is short for %s, the only study here whose name begins with it", name, matches[0])
     return store.studies / matches[0]
 
 

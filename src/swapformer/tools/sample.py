@@ -21,7 +21,7 @@ from swapformer.study.config.sizes import gigabytes, memory
 from swapformer.task.base import Task
 from swapformer.task.language import Language
 from swapformer.tools.command_line import add_common, store_of
-from swapformer.training.data import draw_positions, drawn_position_range
+from swapformer.training.data import draw_positions, drawn_position_range, positions_of
 from swapformer.training.weights import restore_writer
 
 MOST_BEAMS = 10_000
@@ -122,7 +122,7 @@ def _prompt(task: Task, model: Topology, options: argparse.Namespace) -> Prompt:
         assert task.start_token is not None, "a task with a source has a token that answers begin with"
         source, ids = ids, torch.tensor([[task.start_token]])
     drawn_from, length = drawn_position_range(model), ids.shape[1] + options.tokens
-    positions = None if drawn_from is None else draw_positions(length, drawn_from, "sample", options.seed)
+    positions = positions_of(model, length, "sample", options.seed)
     source_tokens = None
     if source is not None and drawn_from is not None:
         places = draw_positions(source.shape[1], drawn_from, "source", "sample", options.seed)

@@ -143,7 +143,7 @@ class TrainingMonitor(Callback):
 
     @contextmanager
     def paused(self, module: LightningModule) -> Iterator[None]:
-        """What is done within is no training, and its seconds do not count."""
+        """Leave the seconds of a block out of the time of training."""
         self._stop(module)
         try:
             yield

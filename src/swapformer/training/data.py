@@ -62,6 +62,12 @@ def draw_positions(length: int, drawn_from: int, *key: object) -> Tensor:
     return torch.randperm(drawn_from, generator=stream("positions", *key))[:length].sort().values
 
 
+def positions_of(model: nn.Module, length: int, *key: object) -> Tensor | None:
+    """Positions for a model that draws them, int64 [length], by `draw_positions`; None for one that sees the order."""
+    drawn_from = drawn_position_range(model)
+    return None if drawn_from is None else draw_positions(length, drawn_from, *key)
+
+
 def with_drawn_positions(batch: Batch, drawn_from: int | None, *key: object) -> Batch:
     """The batch with positions drawn by `key`: one draw for all its sequences, in which equal positions stay equal.
 

@@ -102,7 +102,7 @@ class Verdict:
 
     @property
     def leans_true(self) -> bool:
-        """Whether the estimates lie where the claim holds: `p` is for it then, and against it otherwise."""
+        """Whether the estimates agree with the claim: then `p` is for it, otherwise against it."""
         return all(_inside(each.estimate, each.region) for each in self.contrasts)
 
 
