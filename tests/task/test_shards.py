@@ -172,6 +172,14 @@ def test_ids_of_uint16_are_not_those_of_a_large_vocabulary(folder: Path) -> None
         task(folder, train="train.bin", size=(1 << 16) + 1)
 
 
+def test_an_array_of_uint16_is_not_of_a_large_vocabulary(folder: Path) -> None:
+    """Ids above 65535 wrapped around when they were written."""
+    np.save(folder / "train_9.npy", np.arange(40, dtype=np.uint16))
+    assert task(folder, train="train_9.npy", size=1 << 16).corpus.lengths[0] == 40
+    with pytest.raises(UsageError, match=r"its ids are uint16, below 65536, but task/tokeniser has 65537; write it as"):
+        task(folder, train="train_9.npy", size=(1 << 16) + 1)
+
+
 def test_ids_beyond_the_vocabulary_are_refused_where_they_are_met(folder: Path) -> None:
     made = task(folder, size=40)
     with pytest.raises(UsageError, match=r"below the 40 of task/tokeniser, but '.*train_1.bin' has 49"):

@@ -403,3 +403,10 @@ def test_a_copy_on_this_machine_is_used_without_network_and_nothing_is_changed_f
     (tmp_path / "copies" / "some_one___some_data").mkdir(parents=True)
     assert len(texts(HuggingFace(name="SomeOne/SomeData"))) == 3
     assert seen == [True] and not datasets.config.HF_HUB_OFFLINE
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    plain, marked = tmp_path / "plain.txt", tmp_path / "marked.txt"
+    plain.write_text("the cat \ufeff sat", encoding="utf-8")
+    marked.write_text("the cat \ufeff sat", encoding="utf-8-sig")
+    assert TextFile(marked).text() == TextFile(plain).text() == "the cat \ufeff sat"

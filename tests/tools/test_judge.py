@@ -128,7 +128,7 @@ def test_more_seeds_are_the_next_look_and_the_same_ones_are_none(
     with pytest.raises(UsageError, match="were judged paired before, and must be again"):
         judge([str(path), *[each for each in asked if each != "--paired"]])
     path.with_name("r.csv.judged.json").write_text("{")
-    with pytest.raises(UsageError, match="--fresh begins again"):
+    with pytest.raises(UsageError, match="but it is damaged; restore it"):
         judge([str(path), *asked])
 
 

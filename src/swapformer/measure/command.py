@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 from swapformer.errors import UsageError, cut, suggest
 from swapformer.measure.base import MeasuredModel, Measurement
+from swapformer.numerals import read_number
 from swapformer.ranges import Within
 from swapformer.results.config import FILLED
 from swapformer.results.history import COLUMNS, HistoryWriter, read_history
@@ -197,7 +199,7 @@ class Command(Measurement):
         for name, pattern in self.reads.items():
             if "step" in pattern.groupindex:
                 for line in pattern.finditer(printed):
-                    yield int(line["step"]), name, _number(name, _value(line))
+                    yield _step(line["step"]), name, _number(name, _value(line))
 
     def _final(self, out: Path, printed: str, history: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
         """The metrics at the end: the newest of the history, then what the file and single printed lines say."""
@@ -264,9 +266,15 @@ def _number(name: str, text: object) -> float:
     try:
         if isinstance(text, bool):
             raise ValueError
-        return float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return read_number(text)
+    except ValueError:
         raise RuntimeError(f"a metric must be a number, but the command left {name} = {text!r}") from None
+
+
+def _step(text: str) -> int:
+    if not (step := _number("step", text)).is_integer():
+        raise RuntimeError(f"each step must be a whole number, but the command left {text}")
+    return int(step)
 
 
 def _object(path: Path) -> dict[str, float]:
@@ -299,7 +307,7 @@ def _table(path: Path, cut_off: bool = False) -> Iterator[tuple[int, str, float]
     """Every value of a table with a column `step`; where it may be `cut_off`, only those of whole lines."""
     try:
         text = path.read_text(encoding="utf-8")
-        rows = list(csv.reader((text[: text.rfind("\n") + 1] if cut_off else text).splitlines()))
+        rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1] if cut_off else text, newline="")))
     except FileNotFoundError:
         return
     except (OSError, ValueError, csv.Error) as error:
@@ -317,9 +325,7 @@ def _table(path: Path, cut_off: bool = False) -> Iterator[tuple[int, str, float]
             raise RuntimeError(f"each row of {CSV} must have {len(head)} values, but one has {len(row)}")
         for name, value in zip(head, row, strict=True):
             if name != "step" and value:
-                if not (step := _number("step", row[place])).is_integer():
-                    raise RuntimeError(f"each step of {CSV} must be a whole number, but one is {row[place]}")
-                yield int(step), name, _number(name, value)
+                yield _step(row[place]), name, _number(name, value)
 
 
 def _hash(name: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from swapformer.errors import UsageError, quote, suggest
+from swapformer.numerals import read_number
 from swapformer.report import number_format
 from swapformer.report.build import Report, rebuild
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, Records
@@ -29,15 +30,42 @@ from swapformer.results.record import FINISHED, MISSING
 DIRECTIONS = ("lower", "higher")
 COLUMNS = ("arm", "seed", "metric", "value", "direction")
 """The columns of a table of results; without `metric` and `value`, each metric is a column of its own."""
+LOST, STEPS = "swapformer: lost", "swapformer: steps"
+"""Columns that say of a run why it did not end well (empty if it did), and the last step that it came to."""
+EMPTY = ("lost", "unstarted")
+"""What a run whose value is empty may be."""
+
+
+class _Absent:
+    """The cell of a row that does not have a column at all."""
+
+    def __str__(self) -> str:
+        return ""
+
+
+ABSENT = _Absent()
 _KNOWN = {
-    **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "bpb", "byte", "error", "mae", "mse", "rmse"), "lower"),
+    **dict.fromkeys(("loss", "nll", "perplexity", "ppl", "bpb", "bits", "error", "mae", "mse", "rmse"), "lower"),
     **dict.fromkeys(("accuracy", "acc", "match", "f1", "bleu", "auc", "reward"), "higher"),
 }
-"""The direction of a metric, by the last word of its name."""
-_TURNED = {"neg", "negative", "minus", "inverse", "inv", "non", "not", "false", "mis", ""}
-"""Words, and the emptiness before a sign, that may turn a direction round; such a metric's must be said."""
+"""The direction of a metric, by a word of its name."""
+_NEUTRAL = frozenset(
+    {"val", "valid", "validation", "dev", "test", "eval", "evaluation", "train", "training"}
+    | {"final", "last", "mean", "avg", "average", "exact", "cross", "entropy"}
+    | {"per", "token", "char", "character", "byte", "word"}
+)
+"""Words that leave the direction of a metric as it is. With any other word the direction must be said."""
+_STATES = {
+    **dict.fromkeys(("finished", "completed", "done", "success"), False),
+    **dict.fromkeys(("crashed", "failed", "killed", "preempted", "preempting", "running", "pending"), True),
+}
+"""What a column `state` or `status` says of a run → whether it was lost."""
 _UNKNOWN = ("", *[math.nan] * 5, "", "", "", False, "", "")
 """What is not known of a run: from `reason` on, the columns of a cell."""
+MARK = b'<meta name="generator" content="swapformer">'
+"""What every page of a report has near its beginning."""
+_NAMED = 4
+"""Runs that a remark names."""
 _WORTH = 0.7
 """Pairing is recommended where the first interval would be narrower than this share of what it is."""
 
@@ -55,6 +83,8 @@ class Question:
         by: the columns that hold conditions; None for all others of a long table, and none of a wide one.
         columns: what columns of `COLUMNS` are called, where they are called otherwise.
         exact, ranges: as in a study file.
+        empty: of `EMPTY`, what a run is whose value is empty: one that was lost costs its arm the verdict, as a
+            diverged one does; one that was never started is left out.
     """
 
     baseline: str = ""
@@ -66,6 +96,7 @@ class Question:
     columns: Mapping[str, str] = field(default_factory=dict)
     exact: Sequence[str] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    empty: str = EMPTY[0]
 
 
 def records_of(
@@ -95,9 +126,17 @@ def records_of(
             f"`exact` must list metrics that are judged, such as [{next(iter(directions))}], but is or has "
             f"{quote(unknown[0])}{suggest(str(unknown[0]), directions)}"
         )
+    if asked.empty not in EMPTY:
+        raise UsageError(f"a run with an empty value must be one of {', '.join(EMPTY)}, not {quote(asked.empty)}")
     rows = zip(long["metric"], long["value"], strict=True)
-    long = long[[name in directions and value not in (None, "") for name, value in rows]].reset_index(drop=True)
-    long["value"] = [_number(value, row, long) for row, value in enumerate(long["value"])]
+    dropped = ("",) if asked.empty == "unstarted" else ()
+    long = long[
+        [name in directions and value is not ABSENT and _text(value) not in dropped for name, value in rows]
+    ].reset_index(drop=True)
+    long["value"] = [
+        math.nan if lost or not _text(value) else _number(value, row, long)
+        for row, (value, lost) in enumerate(zip(long["value"], long[LOST], strict=True))
+    ]
     _require_runs(long, conditions, asked.baseline, arms)
     manifest = _manifest(name, asked, arms, directions, long, conditions)
     cells: list[Any] = []
@@ -107,7 +146,7 @@ def records_of(
         *where, arm, label = map(str, key)
         trial, condition = digest([*where, arm, label]), _condition(conditions, where)
         cell, own = (condition, arm, _seed(arm, label, asked.paired)), values.setdefault(trial, {})
-        cells.append((*cell, trial, FINISHED, *_UNKNOWN))
+        cells.append((*cell, trial, FINISHED, "", float(run[STEPS].max()), *_UNKNOWN[2:]))
         for metric, value in zip(run["metric"], run["value"], strict=True):
             own[metric] = value if math.isfinite(value) else None
             if math.isfinite(value):
@@ -150,27 +189,44 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
         if name not in table.columns:
             raise UsageError(f"there is no column {quote(name)}{suggest(name, list(map(str, table.columns)))}")
     table = table.drop(columns=[name for name in asked.columns if name in table.columns], errors="ignore")
-    table = table.rename(columns={called: name for name, called in asked.columns.items()})
+    own = [name for name in table.columns if name not in (LOST, STEPS)]
+    table = _with_ends(table.rename(columns={called: name for name, called in asked.columns.items()}), asked.by or ())
     for name in ("arm", "seed"):
         if name not in table.columns:
             raise UsageError(
-                f"the results must have a column `{name}`, but have {', '.join(map(str, table.columns))}; "
+                f"the results must have a column `{name}`, but have {', '.join(map(str, own))}; "
                 f"--columns {name}=NAME says what it is called"
             )
         table[name] = table[name].map(_word)
         if (empty := table[name].isin(["", "nan", "None"])).any():
             raise UsageError(f"each row must name its {name}, but row {int(empty.to_numpy().argmax()) + 1} has none")
     if {"metric", "value"} <= set(table.columns):
-        others = [str(name) for name in table.columns if name not in COLUMNS]
+        others = [str(name) for name in table.columns if name not in (*COLUMNS, LOST, STEPS)]
         by = list(asked.by) if asked.by is not None else [name for name in others if table[name].nunique() > 1]
         long = table
     else:
         by = list(asked.by or ())
-        left = [name for name in table.columns if name not in (*COLUMNS, *by)]
-        long = table.melt(["arm", "seed", *by], left, "metric", "value")
+        left = [name for name in table.columns if name not in (*COLUMNS, *by, LOST, STEPS)]
+        long = table.melt(["arm", "seed", *by, LOST, STEPS], left, "metric", "value")
     for column in by:
         long[column] = long[column].map(_word)
     return long, by
+
+
+def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """The table with columns that say how each run ended; a column of states, as W&B writes it, is read as one."""
+    for name in [name for name in table.columns if str(name).lower() in ("state", "status") and name not in conditions]:
+        states = [_text(state).lower() for state in table[name]]
+        if all(state in ("", *_STATES) for state in states):
+            lost = [f"its {name} is {state}" if _STATES.get(state) else "" for state in states]
+            table = table.drop(columns=name).assign(**{LOST: lost})
+    own: dict[str, Any] = {LOST: "", STEPS: math.nan}
+    return table.assign(**{name: value for name, value in own.items() if name not in table.columns})
+
+
+def _text(value: object) -> str:
+    """A cell's text; empty for one that holds nothing."""
+    return "" if value is None else str(value).strip()
 
 
 def _word(value: object) -> str:
@@ -180,7 +236,7 @@ def _word(value: object) -> str:
 
 def _number(value: object, row: int, long: pd.DataFrame) -> float:
     try:
-        return float(str(value))
+        return read_number(value)
     except ValueError:
         where = f"{long['metric'][row]} of {long['arm'][row]} with seed {long['seed'][row]}"
         raise UsageError(f"a value must be a number, but {where} is {quote(str(value))}") from None
@@ -200,15 +256,20 @@ def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
         said = {asked.metrics[metric]} if asked.metrics.get(metric) else {str(each) for each in column if each}
         if len(said) > 1:
             raise UsageError(f"one direction of {metric} must be better, but its rows say {' and '.join(sorted(said))}")
-        words = re.split(r"[/_. -]", metric.split("@")[0].lower())
-        turned = not _TURNED.isdisjoint(words) or re.search(r"(^|[/ ])1 ?-", metric)
-        found[metric] = next(iter(said), "" if turned else _KNOWN.get(words[-1], ""))
+        found[metric] = next(iter(said), _direction_of(metric))
         if found[metric] not in DIRECTIONS:
             given = f", not {quote(found[metric])}" if found[metric] else ""
             raise UsageError(
                 f"the better direction of {metric} must be said{given}: --metric {metric}=lower or =higher"
             )
     return found
+
+
+def _direction_of(metric: str) -> str:
+    """The better direction of a metric whose name has known words only; empty for any other."""
+    words = re.split(r"[/_. -]", metric.split("@")[0].lower())
+    ways = {_KNOWN[word] for word in words if word in _KNOWN}
+    return ways.pop() if len(ways) == 1 and all(word in _KNOWN or word in _NEUTRAL for word in words) else ""
 
 
 def _require_runs(long: pd.DataFrame, conditions: Sequence[str], baseline: str, arms: Sequence[str]) -> None:
@@ -279,6 +340,13 @@ def _missing(
 
 def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> Iterator[str]:
     """Remarks on the table, a line each."""
+    if len(lost := long[long[LOST] != ""].drop_duplicates([*conditions, "arm", "seed"])):
+        named = [
+            f"{arm} with seed {seed} ({why})"
+            for arm, seed, why in zip(*(lost[n] for n in ("arm", "seed", LOST)), strict=False)
+        ]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        yield f"lost: {'; '.join(named[:_NAMED])}{more}; a run that did not end well counts as one that diverged"
     for key, run in long.groupby([*conditions, "metric", "arm"], sort=False):
         *where, metric, arm = map(str, key)
         name = arm_name(arm, _condition(conditions, where))
@@ -303,7 +371,7 @@ def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> 
 
 def judge_table(
     table: pd.DataFrame, asked: Question, name: str = "results", kept: Path | None = None, fresh: bool = False,
-    page: Path | None = None,
+    page: Path | None = None, others: Sequence[Path] = (),
 ) -> Report:  # fmt: skip
     """The report of a table of results.
 
@@ -314,12 +382,19 @@ def judge_table(
         kept: the file that keeps the looks; a judgement of the same runs and more is then the next look.
         fresh: leave out the looks that were kept, and say so.
         page: where to write a page, if anywhere.
+        others: files of looks at other tables. Where `kept` does not exist yet, one that holds the same runs takes its
+            place: looks are found by the runs that they were at, whatever their table is called.
 
     Raises:
-        UsageError: for what is wrong with the table, the question or the file of looks, and where a run that was judged
-            has other values now.
+        UsageError: for what is wrong with the table, the question or the file of looks, where a run that was judged
+            has other values now, and where the page would replace a file that is no page.
     """
+    if page is not None:
+        _require_page(page)
     records, remarks, own = records_of(table, asked, name)
+    if kept is not None and not kept.is_file():
+        same = [path for path in others if _holds_same_runs(path, records, own)]
+        kept = _one_file(same) if same and not fresh else kept
     before, values, paired = (Ledger(), {}, None) if fresh else _kept(kept)
     if paired not in (None, asked.paired):
         raise UsageError(
@@ -354,6 +429,39 @@ def judge_table(
     return report
 
 
+def _require_page(page: Path) -> None:
+    """Refuse to replace a file that is no page of a report."""
+    if page.is_file() and MARK not in page.read_bytes()[: 1 << 12]:
+        raise UsageError(f"--html must name a new file or an earlier page, but {page} is neither; name another one")
+
+
+def _one_file(paths: Sequence[Path]) -> Path:
+    """The only file that keeps looks at the same runs."""
+    if len(paths) > 1:
+        raise UsageError(
+            f"looks at these results must be kept in one file, but {' and '.join(map(str, paths))} hold some; judge "
+            "each by itself, or --fresh judges all as new results"
+        )
+    return paths[0]
+
+
+def _holds_same_runs(path: Path, records: Records, own: Mapping[str, Mapping[str, float | None]]) -> bool:
+    """Whether a file keeps looks at these runs: two or more of each of two arms have the values that they have here.
+
+    A single run may be equal by chance, and one arm may be shared by two questions.
+    """
+    try:
+        _, values, _ = _kept(path)
+    except UsageError:
+        return False
+    arms: dict[str, int] = {}
+    for cell in records.manifest.cells:
+        here, there = own.get(cell.trial, {}), values.get(cell.trial, {})
+        both = here.keys() & there.keys()
+        arms[cell.arm] = arms.get(cell.arm, 0) + bool(both and all(here[each] == there[each] for each in both))
+    return sum(equal >= 2 for equal in arms.values()) >= 2
+
+
 def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float | None]], bool | None]:
     """The looks that a file keeps, the values of the runs that they were at, and whether these were paired."""
     if path is None or not path.is_file():
@@ -362,5 +470,8 @@ def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float | None]]
         raw = json.loads(path.read_text(encoding="utf-8"))
         values = {str(trial): dict(own) for trial, own in raw["values"].items()}
         return Ledger.from_json(raw["ledger"]), values, bool(raw["paired"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} must hold the looks at these results, but {error!r}; --fresh begins again") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UsageError(
+            f"{path} must hold the looks at these results, but it is damaged; restore it, or move it away: the looks "
+            "before are then unknown"
+        ) from None

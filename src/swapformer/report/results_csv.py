@@ -32,6 +32,7 @@ from typing import Any
 import pandas as pd
 
 from swapformer.errors import UsageError, quote, suggest
+from swapformer.numerals import is_finite_number
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
 from swapformer.results.arms import RUNG, ArmDifference, Cell, arm_name
 from swapformer.results.files import write_atomic
@@ -62,7 +63,6 @@ STATED = "stated"
 LARGEST_HISTORY = 200_000
 """Characters of a `history.csv`: a longer one is not published, and curves over steps are kept as they were drawn."""
 _HASH = 16
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """What a cell that is no number begins with where a spreadsheet computes it; apostrophes that were there count too."""
 
@@ -303,7 +303,7 @@ def _problem(row: Mapping[str, str], manifest: Manifest) -> str:
     if row["direction"] not in ("", "lower", "higher"):
         return f"a direction must be lower, higher or empty, not {quote(row['direction'])}"
     for name in ("value", "evaluation_se"):
-        if row[name] not in ("", "nan") and not _NUMBER.fullmatch(row[name]):
+        if row[name] not in ("", "nan") and not is_finite_number(row[name]):
             return f"{name} must be a number, nan or empty, not {quote(row[name])}"
     return ""
 

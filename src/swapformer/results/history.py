@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from swapformer.errors import UsageError
+from swapformer.numerals import read_number
 from swapformer.results.files import CorruptFile, move, read_file, sync
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def parse_row(line: bytes) -> HistoryRow | None:
     """The row that a line holds; None for the header and for a damaged line."""
     try:
         (step, name, value) = next(csv.reader([line.decode("utf-8", "replace")]))
-        return HistoryRow(int(step), name, float(value)) if step.isdecimal() and len(step) <= _DIGITS else None
+        return HistoryRow(int(step), name, read_number(value)) if step.isdecimal() and len(step) <= _DIGITS else None
     except (ValueError, StopIteration, csv.Error):
         return None
 

@@ -203,15 +203,20 @@ def _mapped(file: Path, size: int) -> np.memmap[Any, Any]:
             "such as task.source.train='*train*.bin', or take task/source=files for texts"
         )
     try:
-        return _npy(file) if file.suffix == ".npy" else _bin(file, size)
+        return _npy(file, size) if file.suffix == ".npy" else _bin(file, size)
     except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise UsageError(f"{str(file)!r} must hold token ids, but cannot be read: {error}") from None
 
 
-def _npy(file: Path) -> np.memmap[Any, Any]:
+def _npy(file: Path, vocabulary: int) -> np.memmap[Any, Any]:
     found = np.lib.format.open_memmap(file, mode="r")
     if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) == 0:
         raise ValueError(f"it is an array {list(found.shape)} of {found.dtype}; write one axis of whole numbers")
+    held = np.iinfo(found.dtype).max + 1
+    if found.dtype.itemsize < 4 and vocabulary > held:  # larger ids would have wrapped around when it was written
+        raise ValueError(
+            f"its ids are {found.dtype}, below {held}, but task/tokeniser has {vocabulary}; write it as uint32"
+        )
     return found
 
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from swapformer.console import CommandLine, terminal
-from swapformer.errors import UsageError, quote
-from swapformer.report.external_results import Question, judge_table
+from swapformer.errors import UsageError
+from swapformer.report.external_results import ABSENT, EMPTY, Question, judge_table
 from swapformer.study.stated_numbers import parse_ranges
 from swapformer.tools.command_line import add_common
+from swapformer.tools.result_files import KINDS, file_rows, mark_stopped, tensorboard_rows, wandb_rows, with_path
 from swapformer.yaml_reader import read_yaml
 
-KINDS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 _CLAIM_KEYS = ("baseline", "metrics", "claims", "exact", "ranges")
-_COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,8 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_intermixed_args(arguments)
     table = _table(options)
     sources = [Path(each) for each in (*options.files, options.wandb, options.tensorboard) if each is not None]
-    kept = _kept_looks(sources, options.fresh)
-    report = judge_table(table, question(options), sources[0].name, kept, options.fresh, options.html)
+    kept, others = _kept_looks(sources, options.fresh)
+    report = judge_table(table, question(options), sources[0].name, kept, options.fresh, options.html, others)
     if options.json:
         print(json.dumps(report.as_dict(), indent=1))
     else:
@@ -39,10 +35,11 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _kept_looks(sources: Sequence[Path], fresh: bool) -> Path:
-    """The file that keeps the looks at results: the one beside any of them, or beside the first in alphabetical order.
+def _kept_looks(sources: Sequence[Path], fresh: bool) -> tuple[Path, list[Path]]:
+    """The file that keeps the looks at results, and those beside it that may keep some at the same runs.
 
-    So neither the order of files nor a new one forgets looks.
+    It is the one beside any of them, or beside the first in alphabetical order, so that neither the order of files nor
+    a new one forgets looks.
     """
     beside = [each / "judged.json" if each.is_dir() else each.with_name(f"{each.name}.judged.json") for each in sources]
     known = sorted({path for path in beside if path.is_file()})
@@ -51,7 +48,8 @@ def _kept_looks(sources: Sequence[Path], fresh: bool) -> Path:
             f"looks at these results must be kept in one file, but {' and '.join(map(str, known))} hold some; judge "
             "each by itself, or --fresh judges all as new results"
         )
-    return known[0] if known else min(beside)
+    near = {path for folder in {each.parent for each in beside} for path in folder.glob("*judged.json")}
+    return known[0] if known else min(beside), sorted(near - set(beside))
 
 
 def question(options: argparse.Namespace) -> Question:
@@ -63,13 +61,19 @@ def question(options: argparse.Namespace) -> Question:
             f"{options.claims} must map {', '.join(_CLAIM_KEYS)}, or some of them, metrics to a list or map"
         )
     metrics = dict.fromkeys(metrics, "") if isinstance(metrics, list) else dict(metrics)
-    metrics |= {name: way for name, _, way in (text.partition("=") for text in options.metric)}
+    for name, _, way in (text.partition("=") for text in options.metric):
+        if metrics.get(name) and way and metrics[name] != way:
+            raise UsageError(f"one direction of {name} must be better, but both {metrics[name]} and {way} are given")
+        metrics[name] = way or metrics.get(name, "")
+    if options.claims and raw.get("claims") and options.margin is not None:
+        raise UsageError(f"each claim of {options.claims} has a margin of its own, so --margin says nothing; remove it")
     return Question(
         baseline=options.baseline or str(raw.get("baseline", "")),
         metrics=metrics,
-        margin=options.margin,
+        margin=options.margin or 0.0,
         claims=raw.get("claims", ()),
         paired=options.paired,
+        empty=options.empty,
         by=options.by,
         columns={name: called for name, _, called in (text.partition("=") for text in options.columns)},
         exact=raw.get("exact", ()),
@@ -90,125 +94,16 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     if options.wandb is not None:
         rows = list(wandb_rows(options.wandb))
     elif options.tensorboard is not None:
-        rows = list(_named(tensorboard_rows(options.tensorboard), options.name))
+        rows = mark_stopped(with_path(tensorboard_rows(options.tensorboard), options.name))
     else:
-        rows = list(_named(_file_rows(options.files), options.name))
+        rows = list(with_path(file_rows(options.files, options.commas), options.name))
     if not rows:
         sources = [str(each) for each in (*options.files, options.wandb, options.tensorboard) if each is not None]
         what = "offline run of W&B" if options.wandb else "event file of TensorBoard" if options.tensorboard else "row"
         hint = f"; tables are {', '.join(KINDS)}, their rows below the names of columns" if what == "row" else ""
         raise UsageError(f"there must be a row for each run, but {' and '.join(sources)} has no {what}{hint}")
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns})
-
-
-def _file_rows(paths: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"results must be a file or a folder, but {path} does not exist")
-        inside = [each for each in sorted(path.rglob("*")) if each.suffix in KINDS and "judged.json" not in each.name]
-        for each in inside if path.is_dir() else [path]:
-            try:
-                yield from ((each, row) for row in _rows(each))
-            except (OSError, ValueError, csv.Error) as error:
-                raise UsageError(f"{each} cannot be read as {each.suffix or 'a table'}: {error}") from None
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file; raises ValueError for what is no table."""
-    if path.suffix not in KINDS:
-        raise ValueError(f"its name must end in one of {', '.join(KINDS)}")
-    if path.suffix == ".parquet":
-        yield from pd.read_parquet(path).to_dict("records")  # type: ignore[misc]
-        return
-    text = path.read_text(encoding="utf-8-sig")
-    if path.suffix in (".csv", ".tsv"):
-        yield from _cells(text)
-        return
-    for line in [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else [text]:
-        found = json.loads(line)
-        for each in found if isinstance(found, list) else [found]:
-            if not isinstance(each, dict):
-                raise ValueError(f"a row must be an object of names and values, not {quote(each)}")
-            yield _flat(each)
-
-
-def _cells(text: str) -> Iterator[dict[str, Any]]:
-    """The rows of a table of text, its cells parted by commas, semicolons or tabs.
-
-    Behind semicolons and tabs a comma between digits is a decimal point.
-    """
-    first = text.partition("\n")[0]
-    parted = max(",;\t", key=first.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=parted, strict=True)
-    head = next(reader, [])
-    if len(set(head)) < len(head):
-        raise ValueError("its columns must have different names")
-    for cells in reader:
-        if len(cells) not in (0, len(head)):
-            raise ValueError(f"line {reader.line_num} must have {len(head)} cells, but has {len(cells)}")
-        if parted != ",":
-            cells = [cell.replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell for cell in cells]
-        if cells:
-            yield dict(zip(head, cells, strict=True))
-
-
-def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested objects as one, their names joined by points."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        found |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + str(name): value}
-    return found
-
-
-def _named(rows: Iterable[tuple[Path, dict[str, Any]]], pattern: str | None) -> Iterator[dict[str, Any]]:
-    """Rows with what `pattern`, such as `{arm}/seed{seed}.json`, reads in the end of their file's path."""
-    if pattern is None:
-        yield from (row for _, row in rows)
-        return
-    parts = re.split(r"\{(\w+)\}", pattern)
-    if len(parts) < 3 or len(set(parts[1::2])) < len(parts) // 2:
-        raise UsageError(f"--name must have names in braces, such as '{{arm}}/seed{{seed}}.json', not {quote(pattern)}")
-    groups = (f"(?P<{part}>[^/]+?)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
-    expression = re.compile("(?:.*/)?" + "".join(groups))
-    for path, row in rows:
-        found = expression.fullmatch(path.as_posix())
-        if found is None:
-            raise UsageError(f"the path of each file must end as --name says, {quote(pattern)}, but {path} does not")
-        yield {**found.groupdict(), **row}
-
-
-def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """Each offline run of W&B below a folder: its name, group, job type, configuration and last values."""
-    import subprocess
-
-    from wandb.util import get_core_path
-
-    for path in sorted(folder.rglob("*.wandb")):
-        command = [get_core_path(), "leet", "inspect", "--json", "--run-file", str(path), str(path.parent)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        if done.returncode:
-            raise UsageError(f"{path} cannot be read by wandb: {done.stderr.strip() or done.returncode}")
-        row: dict[str, Any] = {}
-        for entry in map(json.loads, done.stdout.splitlines()):
-            own = entry.get(entry["type"], {})
-            if entry["type"] == "run":
-                row |= {name: own.get(name) for name in ("display_name", "run_group", "job_type")}
-                row |= _flat(own.get("config", {}).get("update", own.get("config", {})))
-            elif entry["type"] in ("history", "summary"):
-                row |= _flat(own.get("item" if entry["type"] == "history" else "update", {}))
-        yield {"arm": row.get("job_type") or row.get("run_group"), **{k: v for k, v in row.items() if k[:1] != "_"}}
-
-
-def tensorboard_rows(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Each run of TensorBoard below a folder, with the last value of each scalar."""
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError:
-        raise UsageError("--tensorboard needs TensorBoard: pip install 'swapformer[tensorboard]'") from None
-    for place in sorted({path.parent for path in folder.rglob("events.out.tfevents.*")}):
-        events = EventAccumulator(str(place), size_guidance={"scalars": 1, "tensors": 1}).Reload()
-        yield place, {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
+    return pd.DataFrame({name: pd.Series([row.get(name, ABSENT) for row in rows], dtype=object) for name in columns})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -225,12 +120,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--metric", action="append", default=[], metavar="NAME[=lower|higher]", help="what is judged; may be repeated"
     )
-    made.add_argument("--margin", type=float, default=0.0, metavar="X", help="how much better counts (default: 0)")
+    made.add_argument("--margin", type=float, metavar="X", help="how much better counts (default: 0)")
     made.add_argument("--claims", type=Path, metavar="YAML", help=f"a file with {', '.join(_CLAIM_KEYS)}")
     made.add_argument("--paired", action="store_true", help="equal seeds mean equal data and weights")
     made.add_argument("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help="names of columns: arm=method")
     made.add_argument("--by", nargs="*", metavar="COLUMN", help="the columns that hold conditions; may be none")
     made.add_argument("--name", metavar="PATTERN", help="what the path of a run's file says: '{arm}/seed{seed}.json'")
+    made.add_argument(
+        "--commas", choices=("decimal", "thousands"), help="what a comma between digits is, where unclear"
+    )
+    made.add_argument(
+        "--empty",
+        choices=EMPTY,
+        default=EMPTY[0],
+        help="a run whose value is empty was lost, and costs its arm the verdict (default), or was never started",
+    )
     made.add_argument("--wandb", type=Path, metavar="FOLDER", help="offline runs; the arm is the job type or the group")
     made.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="runs; --name reads the arm in their paths")
     made.add_argument("--fresh", action="store_true", help="leave out the looks before, and say so")

@@ -30,6 +30,7 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
         "chances": [finite(chance) for chance in verdict.needed.chances] if verdict.needed else None,
         "differences": [_contrast_dict(contrast) for contrast in verdict.contrasts],
         "notes": list(verdict.notes),
+        "qualifiers": list(verdict.qualifiers),
         "look": verdict.look,
     }
 

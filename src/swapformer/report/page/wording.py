@@ -162,6 +162,7 @@ def found_text(verdict: Verdict) -> str:
     text = f"{'; '.join(parts)} (claimed: {claim.threshold})"
     text += f", {verdict.elsewhere}" if verdict.elsewhere else ""
     text += f", at {verdict.look} seeds" if verdict.look else ""
+    text += "".join(f", {each}" for each in verdict.qualifiers)
     if verdict.outcome == "undecided":
         text += f": {_needs_text(verdict)}"
     return text

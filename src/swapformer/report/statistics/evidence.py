@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from swapformer.errors import UsageError, cut
@@ -73,6 +74,7 @@ class Evidence:
     `ranges`: the values that a metric can take, where the study says so.
     `unbeaten`: what the baseline has to beat and does not, in words; no claim is judged while there is any.
     `operations[arm]`: counted operations of a training.
+    `last_steps[arm]`: the step at which its runs ended, the furthest, of results that were measured elsewhere.
     `absent[arm]`: why none of its trials came to an end, as what may stand behind its name.
     `items[arm]`: its sums over evaluated items, as the mean over its seeds; `generated`: items are samples and no text.
     """
@@ -95,6 +97,7 @@ class Evidence:
     generated: bool = False
     ranges: Mapping[str, Region] = field(default_factory=dict)
     unbeaten: tuple[str, ...] = ()
+    last_steps: Mapping[str, float] = field(default_factory=dict)
 
     def range_of(self, metric: str, *values: FloatArray) -> Region:
         """The possible values of a metric: as the study says, or [0, 1] where all `values` are, as shares and rates."""
@@ -333,8 +336,14 @@ def gather(records: Records) -> Evidence:
         frozenset(times_of(ways_of(records.manifest.derive, records.manifest.claims))), unreached,
         _operations(records), _absent(records),
         {arm: found for (_, arm), found in records.items.items()}, records.generated,
-        ranges, unbeaten,
+        ranges, unbeaten, _last_steps(records),
     )  # fmt: skip
+
+
+def _last_steps(records: Records) -> dict[str, float]:
+    """Arm → the furthest step that its runs came to, of a table of results where that is known."""
+    steps = records.cells.groupby("arm", sort=False)["steps"].max() if records.whole else pd.Series(dtype=float)
+    return {str(arm): float(step) for arm, step in steps.items() if not math.isnan(step)}
 
 
 def _unbeaten(
@@ -386,7 +395,7 @@ def join(by_condition: Mapping[str, Evidence]) -> Evidence:
             for key, value in getattr(each, name).items()
         }
 
-    rows: dict[str, Any] = {name: named(name) for name in (*_OF_SEEDS, "operations", "absent", "items")}
+    rows: dict[str, Any] = {name: named(name) for name in (*_OF_SEEDS, "operations", "absent", "items", "last_steps")}
     return replace(
         next(iter(by_condition.values())),
         arms=tuple(arm_name(arm, at) for at, each in by_condition.items() for arm in each.arms),

@@ -82,6 +82,7 @@ class Verdict:
     `needed` is the range of seeds that would decide an undecided claim, or None where no number of seeds would; `notes`
     say what limits the verdict. `look` is the number of seeds at which a sequential study came to it, None in others.
     `elsewhere`: whether it would be the same with the error over evaluated items added; empty where that is not known.
+    `qualifiers`: what weakens it, in words that stand in its own line.
     """
 
     claim: Claim
@@ -94,6 +95,7 @@ class Verdict:
     notes: tuple[str, ...]
     look: int | None = None
     elsewhere: Elsewhere = ""
+    qualifiers: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> int:
@@ -171,7 +173,19 @@ def judge_family(
     for index, case in enumerate(cases):
         level, p_adjusted = corrected.get(index, (0.0, 0.0))
         found.append(case.judge(level, p_values[index], p_adjusted, level * share))
-    return [_with_items(verdict, evidence) for verdict, (_, evidence) in zip(found, family, strict=True)]
+    return [
+        replace(_with_items(verdict, evidence), qualifiers=tuple(_qualifiers(verdict.claim, evidence)))
+        for verdict, (_, evidence) in zip(found, family, strict=True)
+    ]
+
+
+def _qualifiers(claim: Claim, evidence: Evidence) -> list[str]:
+    """What weakens a verdict on a claim, however it is decided."""
+    last = {name: evidence.last_steps[name] for name in claim.judged_names(evidence) if name in evidence.last_steps}
+    if len(set(last.values())) < 2:
+        return []
+    steps = number_format.listed([f"{name} at {step:g}" for name, step in last.items()])
+    return [f"but the arms end at different steps ({steps})"]
 
 
 def _with_items(verdict: Verdict, evidence: Evidence) -> Verdict:

@@ -89,13 +89,16 @@ class TextFile(Document):
 
     def pieces(self, strict: bool = True) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("strict" if strict else "surrogateescape")
-        read = 0
+        read, begun = 0, False
         try:
             for piece in self._read():
                 if strict:
                     require_text(self.name, piece, begins=read == 0)
                 read += len(piece)
-                yield decoder.decode(piece)
+                text = decoder.decode(piece)
+                if text and not begun:  # a byte order mark says how the file is written, and is no part of its text
+                    text, begun = text.removeprefix("\ufeff"), True
+                yield text
             yield decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             raise UsageError(

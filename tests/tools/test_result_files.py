@@ -1,0 +1,290 @@
+"""Results of other tools are read as they were meant, or refused: commas, states, exits, empty cells and names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import swapformer as sf
+from swapformer.errors import UsageError
+from swapformer.tools import result_files
+from swapformer.tools.judge import main as judge
+from swapformer.tools.result_files import mark_stopped, tensorboard_rows, wandb_rows, with_path
+
+A, B = [2.10, 2.12, 2.08, 2.11, 2.09], [2.05, 2.08, 2.02, 2.07, 2.03]
+WIDE = pd.DataFrame({"arm": ["a"] * 5 + ["b"] * 5, "seed": [1, 2, 3, 4, 5] * 2, "loss": A + B})
+
+
+def speeds(new: str = "1,25") -> str:
+    """A table behind tabs whose baseline has 980 to 985 and whose arm has 1,250 to 1,255."""
+    rows = [f"base\t{seed}\t98{seed}\nnew\t{seed}\t{new}{seed}\n" for seed in range(6)]
+    return "arm\tseed\tspeed\n" + "".join(rows)
+
+
+def difference(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> float:
+    """The judged difference of a table."""
+    assert judge([str(path), "--baseline", "base", "--metric", "speed=higher", "--json", *more]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)["verdicts"]
+    return float(verdict["differences"][0]["difference"])
+
+
+@pytest.mark.parametrize("text", [speeds(), speeds().replace("1,250", "1,250.0"), speeds("1,25").replace("98", "98.")])
+def test_a_comma_that_may_stand_before_thousands_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.tsv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"could be a decimal point or stand before thousands.*--commas") as refused:
+        judge([str(path), "--baseline", "base", "--metric", "speed=higher"])
+    assert "\n" not in str(refused.value)
+
+
+def test_commas_are_read_as_they_are_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.tsv"
+    path.write_text(speeds())
+    assert difference(path, capsys, "--commas", "thousands") == pytest.approx(270)
+    (tmp_path / "r.tsv.judged.json").unlink()
+    assert difference(path, capsys, "--commas", "decimal") == pytest.approx(1.2525 - 982.5)
+
+
+def test_a_column_of_decimal_commas_needs_no_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, text in enumerate((speeds("2,5").replace("98", "1,"), speeds("0,25").replace("98", "0,12"))):
+        path = tmp_path / f"r{number}.tsv"
+        path.write_text(text)
+        assert difference(path, capsys) > 0
+
+
+def test_blanks_around_cells_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("arm, seed, speed\n" + "".join(f"base, {n}, 1.{n} \nnew, {n}, 2.{n}\n" for n in range(5)))
+    assert difference(path, capsys) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("number", ["1_0", "٣.٥", "0x10", "1e", "--1"])
+def test_only_plain_numbers_are_numbers(number: str) -> None:
+    table = WIDE.astype({"loss": object})
+    table.loc[9, "loss"] = number
+    with pytest.raises(UsageError, match="a value must be a number"):
+        sf.judge(table, "a", metrics={"loss": "lower"})
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+def test_lines_of_json_end_at_newlines_only(sign: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    rows = [{**row, "note": f"x{sign}y"} for row in WIDE.to_dict("records")]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    assert judge([str(path), "--baseline", "a", "--metric", "loss", "--paired", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdicts"][0]["outcome"] == "supported"
+
+
+@pytest.mark.parametrize("empty", [None, "", float("nan")])
+def test_a_run_whose_value_is_empty_was_lost_and_its_arm_does_not_win(empty: Any, tmp_path: Path) -> None:
+    """pandas writes a diverged run as an empty cell: three of eight seeds would be left out of the mean."""
+    table = WIDE.astype({"loss": object})
+    table.loc[9, "loss"] = empty
+    assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+    without = sf.judge(table.drop(index=9), "a", metrics={"loss": ""}, paired=True)
+    assert without.verdicts[0].outcome == "supported", "a seed without a row was never started"
+    if empty != empty:
+        return  # nan was written, so it was measured
+    told = sf.judge(table, "a", metrics={"loss": ""}, paired=True, empty="unstarted")
+    assert told.verdicts[0].outcome == "supported"
+    with pytest.raises(UsageError, match="must be one of lost, unstarted"):
+        sf.judge(table, "a", metrics={"loss": ""}, empty="gone")
+
+
+def test_a_column_that_other_files_have_is_not_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of a second metric in a file of their own did not lose the first."""
+    WIDE.to_csv(tmp_path / "loss.csv", index=False)
+    WIDE.rename(columns={"loss": "acc"}).assign(seed=WIDE["seed"] + 10).to_csv(tmp_path / "acc.csv", index=False)
+    files = [str(tmp_path / name) for name in ("loss.csv", "acc.csv")]
+    assert judge([*files, "--baseline", "a", "--metric", "loss", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdicts"][0]["outcome"] == "supported"
+
+
+@pytest.mark.parametrize("state", ["crashed", "failed", "killed", "Running"])
+def test_a_row_whose_state_says_so_was_lost(state: str) -> None:
+    table = WIDE.assign(State=["finished"] * 9 + [state])
+    report = sf.judge(table, "a", metrics={"loss": ""}, paired=True)
+    assert report.verdicts[0].outcome == "undecided"
+    assert any(f"b with seed 5 (its State is {state.lower()})" in each for each in report.caveats)
+    long = table.melt(["arm", "seed", "State"], ["loss"], "metric")
+    assert sf.judge(long, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+
+
+@pytest.mark.parametrize("name", ["drop_in_accuracy", "missed_f1", "no_match", "without acc", "accuracy_loss", "top_5"])
+def test_a_direction_is_taken_only_from_names_all_of_whose_words_are_known(name: str) -> None:
+    with pytest.raises(UsageError, match=r"the better direction of .* must be said"):
+        sf.judge(WIDE.rename(columns={"loss": name}), "a", metrics={name: ""})
+
+
+@pytest.mark.parametrize("name", ["val/loss", "test_loss", "val/bits_per_byte", "cross_entropy_loss", "val/loss@64"])
+def test_a_direction_is_taken_from_names_that_are_known(name: str) -> None:
+    found = sf.judge(WIDE.rename(columns={"loss": name}), "a", metrics={name: ""}, paired=True)
+    assert found.verdicts[0].outcome == "supported"
+
+
+def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    path, claims = tmp_path / "r.csv", tmp_path / "c.yaml"
+    WIDE.to_csv(path, index=False)
+    claims.write_text("claims: [{text: t, better: {arm: b, than: a, metric: loss, margin: 0}}]\n")
+    for arguments, message in (
+        (["--metric", "loss=lower", "--metric", "loss=higher"], "one direction of loss must be better, but both lower"),
+        (["--claims", str(claims), "--margin", "0.5"], "has a margin of its own, so --margin says nothing"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            judge([str(path), "--baseline", "a", *arguments])
+
+
+def test_a_page_does_not_replace_a_file_that_is_no_page(tmp_path: Path) -> None:
+    path, page = tmp_path / "r.csv", tmp_path / "page.html"
+    WIDE.to_csv(path, index=False)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="--html must name a new file or an earlier page"):
+        judge([str(path), "--baseline", "a", "--metric", "loss", "--html", str(path)])
+    assert path.read_bytes() == before
+    for _ in range(2):
+        assert judge([str(path), "--baseline", "a", "--metric", "loss", "--html", str(page)]) == 0
+
+
+def looks(path: Path) -> list[float]:
+    """The errors of the looks that a file keeps."""
+    kept = json.loads(path.read_text())
+    return [look["error"] for series in kept["ledger"]["series"] for look in series["looks"]]
+
+
+def test_looks_are_found_by_the_runs_and_not_by_the_name_of_their_table(tmp_path: Path) -> None:
+    asked = ["--baseline", "a", "--metric", "loss", "--paired"]
+    WIDE[WIDE["seed"] <= 4].to_csv(tmp_path / "one.csv", index=False)
+    WIDE.to_csv(tmp_path / "two.csv", index=False)
+    for name in ("one.csv", "two.csv"):
+        assert judge([str(tmp_path / name), *asked]) == 0
+    assert looks(tmp_path / "one.csv.judged.json") == [0.04, 0.005]
+    assert not (tmp_path / "two.csv.judged.json").exists()
+
+
+def test_a_run_that_is_equal_by_chance_or_a_shared_baseline_is_another_question(tmp_path: Path) -> None:
+    asked = ["--baseline", "a", "--metric", "loss", "--paired"]
+    WIDE.to_csv(tmp_path / "one.csv", index=False)
+    other = WIDE.assign(loss=[*A, B[0], *(1.0 + value for value in B[1:])])
+    other.to_csv(tmp_path / "two.csv", index=False)
+    for name in ("one.csv", "two.csv"):
+        assert judge([str(tmp_path / name), *asked]) == 0
+        assert looks(tmp_path / f"{name}.judged.json") == [0.04]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1, 2]", '{"values": [], "ledger": 1, "paired": true}', "{"])
+def test_a_damaged_file_of_looks_is_one_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    WIDE.to_csv(path, index=False)
+    (tmp_path / "r.csv.judged.json").write_text(text)
+    with pytest.raises(UsageError, match="must hold the looks at these results, but it is damaged; restore") as refused:
+        judge([str(path), "--baseline", "a", "--metric", "loss"])
+    assert "\n" not in str(refused.value)
+
+
+class TestRunsOfWandb:
+    """What `wandb` says of the files of offline runs, without the second that it takes to write one."""
+
+    @staticmethod
+    def run(
+        arm: str, seed: int, values: Sequence[float], exit_code: int | None = 0, start: int = 0, note: str = ""
+    ) -> list[dict[str, Any]]:
+        """The entries of a run, or of a part of one."""
+        config = {"update": {"seed": seed, "note": note}}
+        began = f"2026-01-01T00:{start:02d}:00Z"
+        found: list[dict[str, Any]] = [
+            {"type": "run", "run": {"run_id": f"{arm}{seed}", "job_type": arm, "config": config, "start_time": began}}
+        ]
+        for step, value in enumerate(values, start):
+            found.append({"type": "history", "history": {"item": {"_step": step, "val/loss": value}}})
+        if exit_code is not None:
+            found.append({"type": "exit", "exit": {"exit_code": exit_code} if exit_code else {}})
+        return found
+
+    @staticmethod
+    def write(folder: Path, monkeypatch: pytest.MonkeyPatch, runs: Sequence[list[dict[str, Any]]]) -> Path:
+        """A folder of runs, their entries as `wandb` would list them."""
+        folder.mkdir(exist_ok=True)
+        known = {}
+        for number, entries in enumerate(runs):
+            known[folder / f"{number:03d}.wandb"] = entries
+            (folder / f"{number:03d}.wandb").touch()
+        monkeypatch.setattr(result_files, "_wandb_entries", lambda path: known[path])
+        return folder
+
+    def test_a_run_that_crashed_is_lost_and_not_averaged(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """All runs of the baseline end two steps early with exit status 1; alike otherwise, it would seem worse."""
+        curve = [5 - 3 * step / 20 for step in range(1, 21)]
+        runs = [
+            self.run(arm, seed, [value + seed / 100 for value in curve[:n]], exit_code=int(n < 20))
+            for arm, n in (("base", 18), ("new", 20))
+            for seed in range(4)
+        ]
+        folder = self.write(tmp_path / "w", monkeypatch, runs)
+        asked = ["--wandb", str(folder), "--baseline", "base", "--metric", "val/loss", "--json"]
+        assert judge(asked) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["verdicts"][0]["outcome"] == "undecided"
+        assert any("base with seed 0 (its exit status is 1)" in each for each in found["caveats"])
+
+    def test_a_run_without_an_exit_status_is_lost(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = self.write(tmp_path / "w", monkeypatch, [self.run("a", 1, [2.0], None), self.run("a", 2, [2.0])])
+        lost = [row[result_files.LOST] for row in wandb_rows(folder)]
+        assert lost == ["it has no exit status, so it was killed or still runs", ""]
+
+    def test_a_run_that_was_resumed_into_another_folder_is_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        parts = [self.run("a", 1, [1.5, 1.0], start=10), self.run("a", 1, [3.0, 2.0], None)]
+        (row,) = wandb_rows(self.write(tmp_path / "w", monkeypatch, parts))
+        assert row["val/loss"] == 1.0 and row[result_files.STEPS] == 11 and row[result_files.LOST] == ""
+
+    def test_whole_arms_that_end_at_different_steps_are_told_in_the_verdicts_line(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        runs = [
+            self.run(arm, seed, [mean + seed / 100] * n)
+            for arm, n, mean in (("base", 18, 3.0), ("new", 20, 2.0))
+            for seed in range(4)
+        ]
+        folder = self.write(tmp_path / "w", monkeypatch, runs)
+        assert judge(["--wandb", str(folder), "--baseline", "base", "--metric", "val/loss"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "✓ new is better" in said and "the arms end at different steps (new at 19 and base at 17)" in said
+
+
+def test_a_line_of_a_wandb_file_may_hold_any_sign(tmp_path: Path) -> None:
+    """U+0085 in a note of the configuration, in a real offline run."""
+    import wandb
+
+    settings = wandb.Settings(silent=True)
+    run = wandb.init(
+        project="p", mode="offline", dir=tmp_path, job_type="a", config={"seed": 1, "note": "x\x85y"},
+        settings=settings, reinit="finish_previous",
+    )  # fmt: skip
+    run.log({"val/loss": 2.0}, step=3)
+    run.finish(exit_code=1)
+    (row,) = wandb_rows(tmp_path)
+    assert row["note"] == "x\x85y" and row["val/loss"] == 2.0
+    assert (row[result_files.LOST], row[result_files.STEPS]) == ("its exit status is 1", 3)
+
+
+def test_runs_of_tensorboard_that_stop_before_the_others_of_their_arm_are_lost(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    for arm, seed, steps in (("a", 1, 4), ("a", 2, 4), ("a", 3, 2), ("b", 1, 9)):
+        with SummaryWriter(tmp_path / arm / f"s{seed}") as writer:
+            for step in range(steps):
+                writer.add_scalar("val/loss", 3.0 - step / 10, step)
+    rows = mark_stopped(with_path(tensorboard_rows(tmp_path), "{arm}/s{seed}"))
+    assert [row[result_files.LOST] for row in rows] == ["", "", "it stops at step 1, others of its arm at 3", ""]
+    assert np.isclose(rows[3]["val/loss"], 2.2)
