@@ -602,6 +602,7 @@ ACROSS_MODULES = {
     "study/test_matched_settings.py": "`match` beside `grid` and `tune`",
     "study/config/test_presets.py": "every preset of conf/",
     "study/launch/test_torchrun.py": "a trial on several devices within a study",
+    "report/statistics/test_paths.py": "the error is spent once, on every path",
     "task/test_extrapolation.py": "lengths beyond those trained",
     "task/test_future.py": "nothing from the future, in any task",
     "task/test_labels.py": "every label of every synthetic task",

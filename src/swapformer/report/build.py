@@ -241,7 +241,7 @@ def build(
     metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     public = {
         "table.md": _table_md(records, views),
-        "results.csv": results_csv(records, metrics, path.taken),
+        "results.csv": results_csv(records, metrics, path.before),
         HISTORY: history_csv(records),
     }
     items = npz(published_items(records))
@@ -294,7 +294,7 @@ def rebuild(
     path = look_path(claims, records)
     errors = tuple(look.error for look in path.looks) or (FIRST * ALPHA,)
     if publish and path.added and (directory / "results.csv").is_file():
-        add_looks(directory / "results.csv", records, path.taken, path.added)
+        add_looks(directory / "results.csv", records, path.before, path.added)
     if publish:
         files += _publish_readme(directory, records, views, errors)
     if paper:

@@ -411,7 +411,8 @@ def judge_table(
         for metric, value in row.items()
         if run in own and metric in records.directions
     )
-    gone = {seed for look in path.taken for seed in look.trials} - set(records.manifest.seeds)
+    looked = before.about(_trials(records.manifest))
+    gone = set(looked.seeds if looked else ()) - set(records.manifest.seeds)
     if changed or gone:
         raise UsageError(
             f"runs that were judged must stay as they were, but {changed or len(gone)} are others than {kept} holds, "
@@ -427,6 +428,14 @@ def judge_table(
             lost = f"this look could not be kept in {kept} ({error.strerror}): judge from a folder of your own"
             return replace(report, caveats=(lost, *report.caveats))
     return report
+
+
+def _trials(manifest: Manifest) -> dict[int, list[str]]:
+    """The ids of the runs of a table, by seed."""
+    found: dict[int, list[str]] = {}
+    for cell in manifest.cells:
+        found.setdefault(cell.seed, []).append(cell.trial)
+    return found
 
 
 def _require_page(page: Path) -> None:

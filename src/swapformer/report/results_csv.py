@@ -37,7 +37,18 @@ from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLU
 from swapformer.results.arms import RUNG, ArmDifference, Cell, arm_name
 from swapformer.results.files import write_atomic
 from swapformer.results.items import Items, read_items
-from swapformer.results.ledger import LOOK, UNKNOWN, Ledger, Look, Series, look_rows, looks_in_rows
+from swapformer.results.ledger import (
+    LOOK,
+    OF,
+    UNKNOWN,
+    Ledger,
+    Look,
+    Series,
+    look_rows,
+    looks_in_rows,
+    stated_claims,
+    without_settings,
+)
 from swapformer.results.manifest import Manifest
 from swapformer.results.record import CORRUPT, MISSING, STATUSES
 from swapformer.results.tuning import Tuning
@@ -57,7 +68,7 @@ RESULT_COLUMNS: Mapping[str, str] = {
     "trial": "the trial's id: its folder is runs/trials/<id>; empty if there is none",
     "environment": "device, torch version, threads, determinism, hardware of what is timed; only equal ones are paired",
     "losses": "a hash of all losses of the trial, which two trials share only where they trained the same model",
-    "note": "of what is stated: JSON, as docs/files.md describes it; of a look: a digest of the claims that it judged",
+    "note": "of what is stated: JSON, as docs/files.md describes it; of a look: digests of the claims that it judged",
 }
 STATED = "stated"
 LARGEST_HISTORY = 200_000
@@ -132,7 +143,7 @@ def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] 
                 **of_cell, "metric": to_cell(metric), "value": _plain(value) or ("nan" if no_number else ""),
                 "evaluation_se": _plain(error), "direction": records.directions.get(metric, ""),
             })  # fmt: skip
-    rows += look_rows(looks, manifest.ledger.unknown if looks else "")
+    rows += look_rows([_published(look) for look in looks], manifest.ledger.unknown if looks else "")
     rows += [
         {"metric": kind, "status": STATED, "note": json.dumps(fact, ensure_ascii=False)}
         for kind, fact in _stated(records)
@@ -159,6 +170,8 @@ def _stated(records: Records) -> Iterator[tuple[str, Any]]:
         yield "impossible", [arm, condition, reason]
     for each in manifest.fairness:
         yield "difference", each.to_json()
+    for identity, seen in manifest.ledger.stated.items():
+        yield "claim", [without_settings(identity), None if seen is None else list(seen)]
     if manifest.exact:
         yield "exact", list(manifest.exact)
     if manifest.tuning is not None:
@@ -190,9 +203,15 @@ def _by_content(found: Mapping[CellKey, Any]) -> dict[tuple[str, str, str], list
     return seeds
 
 
+def _published(look: Look) -> Look:
+    """A look as a table has it, which does not know what arms trained."""
+    return replace(look, claims=" ".join(dict.fromkeys(map(without_settings, look.claims.split()))))
+
+
 def add_looks(path: Path, records: Records, before: Sequence[Look], added: Sequence[Look]) -> None:
     """Append looks to a `results.csv` that has those `before`; raises OSError."""
-    rows = look_rows([*before, *added], "")[len(look_rows(before, "")) :]
+    looks = [_published(look) for look in (*before, *added)]
+    rows = look_rows(looks, "")[len(look_rows(looks[: len(before)], "")) :]
     out = io.StringIO()
     writer = csv.DictWriter(out, list(result_columns(records.manifest)), restval="", lineterminator="\n")
     writer.writerows({"study": to_cell(records.manifest.name), **row} for row in rows)
@@ -273,13 +292,15 @@ def _require_whole(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Non
                 f"{arm_name(arm, condition)} with seed {seed} must have a row for each metric, but has none for "
                 f"{lacking[0]}"
             )
-    seeds = 0
+    before: set[int] = set()
     judged = [row for row in rows if row["metric"].startswith(LOOK) and row["metric"] != UNKNOWN]
-    names = dict.fromkeys((row["metric"], row.get("note", "")) for row in judged)
+    names = dict.fromkeys((row["metric"], row.get("note", "").partition("\n")[0]) for row in judged)
     for (name, _), look in zip(names, looks_in_rows(rows)[0], strict=True):
-        seeds += len(look.trials)
-        if name != f"{LOOK}{seeds}":
-            raise ValueError(f"{name} must be of {name.removeprefix(LOOK)} seeds, but up to it there are {seeds}")
+        before |= look.trials.keys()
+        own, of, all_known = name.removeprefix(LOOK).partition(OF)
+        seeds = len(before) if look.seeds is None else len(look.seeds)
+        if own != str(seeds) or (of and all_known != str(len(before))):
+            raise ValueError(f"{name} must be of {name.removeprefix(LOOK)} seeds, but up to it there are {len(before)}")
 
 
 def _require_columns(header: Sequence[str], manifest: Manifest) -> None:
@@ -386,6 +407,7 @@ def _with_stated(records: Records, manifest: Manifest, stated: Sequence[tuple[st
         fairness=tuple(map(ArmDifference.from_json, of.get("difference", []))),
         exact=tuple(dict.fromkeys([*manifest.exact, *next(iter(of.get("exact", [])), [])])),
         tuning=next(map(Tuning.from_json, of.get("tuning", [])), None),
+        ledger=replace(manifest.ledger, stated=stated_claims(of.get("claim", []))),
     )
     cells = records.cells
     for arm, condition, total, non_position in of.get("parameters", []):

@@ -56,6 +56,7 @@ class Manifest:
         figures: those that are published, as the study file lists them; a report's page has all.
         ranges: the least and the largest value that a metric can take, where the study file says so.
         must_beat: metric → name → number that the baseline must be better than, or no claim is judged.
+        later_claims: whether half of the error waits for claims that are stated later.
         palette: the arms of all parts of an exercise, each of which has one colour in all of them; () for one study.
         conditions: of the grid, each with the values of its keys; one without a name where there is no grid.
         fairness: how each arm differs from the baseline.
@@ -92,6 +93,7 @@ class Manifest:
     palette: tuple[str, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     must_beat: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    later_claims: bool = False
 
     def at(self, condition: str) -> Manifest:
         """The study as it is in one condition."""
@@ -146,6 +148,7 @@ class Manifest:
             **({"palette": self.palette} if self.palette else {}),
             **({"ranges": self.ranges} if self.ranges else {}),
             **({"must_beat": self.must_beat} if self.must_beat else {}),
+            **({"later_claims": True} if self.later_claims else {}),
         }
         return json.dumps(content, indent=1) + "\n"
 

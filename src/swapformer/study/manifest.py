@@ -56,6 +56,7 @@ def asked(spec: Spec) -> Manifest:
         figures=tuple(_with_lines(each, spec.must_beat) for each in spec.figures),
         ranges=spec.ranges,
         must_beat=spec.must_beat,
+        later_claims=spec.later_claims,
         palette=_palette(spec),
     )
 

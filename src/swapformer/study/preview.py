@@ -10,14 +10,17 @@ from typing import Any
 
 from swapformer.errors import UsageError
 from swapformer.report import number_format as f
+from swapformer.report.statistics.claim_identity import digest_of_all, identify
 from swapformer.report.statistics.power import detectable
-from swapformer.report.statistics.sequential import next_error
+from swapformer.report.statistics.sequential import next_error, units_of
 from swapformer.results.arms import ArmCondition, ArmDifference, arm_name
+from swapformer.results.ledger import are_same
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.store import Store
 from swapformer.study.arm_differences import flops_of_a_step
 from swapformer.study.launch.progress import human
 from swapformer.study.launch.trial import Trial, is_complete
+from swapformer.study.manifest import asked
 from swapformer.study.plan import Plan, Template
 from swapformer.study.spec import Spec, claims_of
 from swapformer.study.trial_times import TrialTimes
@@ -285,11 +288,17 @@ def _next_error(plan: Plan, before: Manifest | None) -> float:
     trials: dict[int, list[str]] = {}
     for cell in plan.cells:
         trials.setdefault(cell.seed, []).append(cell.trial.id)
-    known = [series for series in (before.ledger.series if before else ()) if series.is_about(trials, ())]
-    looks = known[-1].looks if known and not spec.looks else ()
-    if looks and set(spec.seeds) <= {seed for look in looks for seed in look.trials}:
-        return looks[-1].error
-    return next_error([look.error for look in looks], True, len(spec.looks))
+    settings = frozenset(plan.id_of(each) for each in plan.reported)
+    known = before.ledger.about(trials, (), settings) if before else None
+    looks = known.looks if known and not spec.looks else ()
+    if before is not None and looks and set(spec.seeds) <= {seed for look in looks for seed in look.trials}:
+        seen = " ".join(look.claims for look in looks).split()
+        stated = replace(asked(spec), settings={each.arm_condition: plan.id_of(each) for each in plan.reported})
+        claims = claims_of(spec)
+        own = [identify(claims[number], where, stated, {}) for where, number in units_of(claims, stated)]
+        if all(any(are_same(each, one) for one in seen) for each in own) or digest_of_all(claims) in seen:
+            return looks[-1].error
+    return next_error([look.error for look in looks], True, len(spec.looks), reserved=spec.later_claims)
 
 
 def resolution(spec: Spec, error: float | None = None) -> float:

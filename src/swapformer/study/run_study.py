@@ -140,6 +140,7 @@ def run_study(
     _say([*device_lines(plan), *composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
     from swapformer.report.statistics.sequential import adopt_looks, require_seeds, undecided_arms
+    from swapformer.report.statistics.statements import note_claims
 
     ran = False
 
@@ -153,6 +154,7 @@ def run_study(
         write_manifest(folder, manifest)
         if plan.spec.published is not None:
             adopt_looks(folder, store.runs_dir, manifest, plan.spec.published / "results.csv")
+        note_claims(folder, store, manifest)
         progress = StudyProgress(trials, store, quiet, what, plan.names)
         start = launch(progress)
         with progress:

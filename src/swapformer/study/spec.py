@@ -43,6 +43,7 @@ KEYS = (
     "published",
     "ranges",
     "design",
+    "later_claims",
     *OWN_KEYS,
 )
 
@@ -66,6 +67,7 @@ class Spec:
         derive: what is derived from the metrics (see `swapformer.report.derive`); its names are among `metrics`.
         exact: the metrics that are the same with every seed.
         ranges: the values that a metric can take, where that is known: seeds that are all equal decide only then.
+        later_claims: whether half of the error waits for claims that are stated later.
         must_beat: metric → name → number that the baseline must be better than, or no claim is judged.
         literature: numbers from papers, the key `published` of the file.
         figures: those that `--publish` writes.
@@ -93,6 +95,7 @@ class Spec:
     figures: tuple[ShownFigure, ...] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     must_beat: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    later_claims: bool = False
 
     def __post_init__(self) -> None:
         """Raise UsageError for a name that no folder can have in `runs_dir/studies`, or in an exercise's there."""
@@ -178,6 +181,11 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     question = raw.get("question", "")
     if not isinstance(question, str):
         raise UsageError(f"`question` must be a text, not {quote(question)}")
+    if not isinstance(raw.get("later_claims", False), bool):
+        raise UsageError(
+            "`later_claims` must be true where half of the error waits for claims that are stated later, or false, not "
+            f"{quote(raw['later_claims'])}"
+        )
     spec = Spec(
         name=name if chosen in NAMELESS else f"{name}.{chosen}",
         question=question,
@@ -199,6 +207,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         figures=parse_figures(own.get("figures")),
         ranges=parse_ranges(raw.get("ranges", {}), metrics),
         must_beat=parse_must_beat(own.get("must_beat"), metrics),
+        later_claims=raw.get("later_claims", False),
         axis=_axis(raw.get("axis")),
         published=None if folder is None else _results(folder, chosen),
         looks=looks,

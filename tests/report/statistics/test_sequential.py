@@ -21,8 +21,9 @@ from swapformer.errors import UsageError
 from swapformer.report.build import Report, build
 from swapformer.report.results_csv import read_results
 from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.claim_identity import digest_of_all
 from swapformer.report.statistics.evidence import gather
-from swapformer.report.statistics.sequential import LookPath, family_digest, next_error, require_seeds
+from swapformer.report.statistics.sequential import LookPath, next_error, require_seeds
 from swapformer.report.statistics.verdicts import judge
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 
@@ -186,7 +187,7 @@ def test_a_decided_claim_keeps_its_verdict_when_others_are_added_or_taken_out(st
         assert (first.outcome, first.level) == ("supported", pytest.approx(0.04))
         assert len(errors(store)[0]) == 1 + added
         error = 0.005 / 2 ** (added - 1)
-        assert others[-1].level == pytest.approx(error / added), "the new one, judged at its own look only"
+        assert others[-1].level == pytest.approx(error), "the new one, judged at a look of its own"
     store.claims = [clear]
     (first,) = judged(store, range(5), 5).verdicts
     assert (first.outcome, first.level, len(errors(store)[0])) == ("supported", pytest.approx(0.04), 4), "no look more"
@@ -211,7 +212,7 @@ def test_looks_of_before_claims_had_digests_of_their_own_are_read(store: Store) 
     path = store.study / "manifest.json"
     ledger = read_manifest(store.study).ledger
     old = [
-        replace(look, claims=family_digest(claims_of(read_manifest(store.study)))) for look in ledger.series[0].looks
+        replace(look, claims=digest_of_all(claims_of(read_manifest(store.study)))) for look in ledger.series[0].looks
     ]
     raw = json.loads(path.read_text())
     raw["ledger"] = replace(ledger, series=(replace(ledger.series[0], looks=tuple(old)),)).to_json()

@@ -18,6 +18,7 @@ from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.exchange_rate import exchange_sentences
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.sequential import look_path, trials_saved
+from swapformer.report.statistics.statements import seeds_seen
 from swapformer.results.arms import arm_name, is_timed
 from swapformer.results.config import command_of
 from swapformer.results.moments import INIT, split_moment
@@ -41,7 +42,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
     found += ladder_sentences(views)
     path = look_path(claims_of(manifest), records)
     if manifest.looks or len(path.looks) > 1:
-        counts = number_format.listed([str(number) for number in path.seeds])
+        counts = number_format.listed([str(len(seeds)) for seeds in path.seeds])
         portions = number_format.listed([number_format.percent(look.error) for look in path.looks])
         text = f"Judged at {counts} seeds, with {portions} of error; in all {number_format.percent(path.error)}"
         spared = trials_saved(records, verdicts)
@@ -98,6 +99,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             f"Looks before are unknown, because {records.manifest.ledger.unknown}: if there were any, wrong verdicts "
             "are likelier than stated."
         )
+    found += _statements(records) if verdicts else []
     found += (
         _same_models(records, views)
         + _unmeasured(views)
@@ -144,6 +146,18 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         "and its own standard error stands beside."
     )
     return found
+
+
+def _statements(records: Records) -> list[str]:
+    """What is known of when claims were stated, where their verdicts do not say it."""
+    if records.whole:
+        return [
+            "The claims were stated with the results at hand: the best of many differences looks better than it is."
+        ]
+    units = look_path(claims_of(records.manifest), records).units
+    if all(seeds_seen(records.manifest.ledger, identity) is not None for identity in units.values()):
+        return []
+    return ["Date of statement not recorded: which results had been seen when the claims were stated is not known."]
 
 
 def _survivors(view: View, arm: str, metric: str) -> bool:

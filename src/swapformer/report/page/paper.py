@@ -203,7 +203,7 @@ def _judged(records: Records, verdicts: Sequence[Verdict]) -> str:
             f"{what} judged by {_limits(family)}; the error of {percent(_error(records))} is that of all claims "
             f"together{also} (Holm)"
         )
-        looks = look_path(claims_of(records.manifest), records).seeds
+        looks = [len(seeds) for seeds in look_path(claims_of(records.manifest), records).seeds]
         text += f" and of the looks at {listed([str(n) for n in looks])} seeds." if len(looks) > 1 else "."
         text += (
             " A claim is supported if the whole interval lies where it holds, refuted if it lies where it does not, "

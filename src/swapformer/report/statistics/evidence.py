@@ -104,13 +104,26 @@ class Evidence:
         share = all(((each >= 0) & (each <= 1)).all() for each in values)
         return self.ranges.get(metric, (0.0, 1.0) if share else UNBOUNDED)
 
-    def restrict(self, seeds: Collection[int]) -> Evidence:
-        """The evidence from these seeds only."""
+    def restrict(self, seeds: Collection[int], without: Collection[tuple[str, int]] = ()) -> Evidence:
+        """The evidence from these seeds only, and not `without` what arms have with a seed."""
         kept = np.isin(np.array(self.seeds, dtype=int), list(seeds))
         rows: dict[str, Any] = {
-            name: {key: row[kept] for key, row in getattr(self, name).items()} for name in _OF_SEEDS
+            name: {key: self._without(key, row, without)[kept] for key, row in getattr(self, name).items()}
+            for name in _OF_SEEDS
         }
         return replace(self, seeds=tuple(seed for seed in self.seeds if seed in seeds), **rows)
+
+    def _without(self, key: Any, row: NDArray[Any], without: Collection[tuple[str, int]]) -> NDArray[Any]:
+        """A row of an arm, nothing with the seeds that it is without."""
+        if not without:
+            return row
+        arm = key if isinstance(key, str) else key[0]
+        gone = [index for index, seed in enumerate(self.seeds) if (arm, seed) in without]
+        if not gone:
+            return row
+        left = row.copy()
+        left[gone] = {"f": math.nan, "b": False}.get(row.dtype.kind, "")
+        return left
 
     def finite_values(self, arm: str, metric: str) -> FloatArray:
         """The finished values of an arm, in the order of the seeds."""

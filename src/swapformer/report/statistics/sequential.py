@@ -1,20 +1,22 @@
 """Verdicts on all claims of a study in all conditions, at one look or at several.
 
-A look is a judgement of the study at the seeds with which every trial has ended, at a part of the error α = 5 %:
+A look is a judgement of claims at the seeds with which all trials of their arms have ended, at a part of α = 5 %:
 
     declared by `looks`               4 % / the number of looks
     all seeds that the study states   what is left of 4 %: all of it where nothing was looked at before
-    fewer seeds                       half of what is left of 4 %
-    later: more seeds, other claims   .5 %, then .25 % …
+    fewer seeds, or claims that wait  half of what is left of 4 %
+    later: more seeds, other claims   half of what is left of 5 %: .5 %, then .25 % …
 
-so that all looks together err with probability Σ error at most (Bonferroni), which is below α and is printed. Looks are
-counted by what was trained, not by what is claimed of it: a claim that is added, or changed, about judged trials makes
-the next look, and is judged only by it. A decided claim keeps its verdict, unless an arm that it favours loses trials
-with the seeds of later looks: then it is undecided again. The claims that are still undecided share a look's error by
-Holm's procedure: as long as no wrong verdict has been given, every claim on which one could be given is among them, or
-was rightly decided the other way, and has its seeds. One that was judged at a look and has been taken out since still
-counts there, as undecided. The ledger in the study's manifest holds the looks that were taken; trials
-remember them too (`judged.json`), for a study whose folder is gone. A report from the same seeds and claims is no look.
+so that all looks together err with probability Σ error at most (Bonferroni), which is below α and is printed. A study
+that reserves for later claims has 2 % in place of the 4 %, and its later looks 1.5 %, .75 % ….
+
+One folder, or one table, has one series of looks as long as any trials are the same, whatever arms, conditions and
+claims come and go. A claim is judged only at looks that it was stated at: one that is added, defined otherwise, or
+about other trials, waits for the next. A decided claim keeps its verdict, unless an arm that it favours loses trials
+with the seeds of later looks: then it is undecided again. Undecided claims share a look's error by Holm's procedure;
+one that was judged at a look and has been taken out since still counts there, as undecided. A look keeps the data that
+it was at: a failed trial that is run again counts from the next look on. The ledger in the study's manifest holds the
+looks; trials remember them too (`remembered_looks`). A report from the same seeds and claims is no look.
 """
 
 from __future__ import annotations
@@ -22,71 +24,82 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from swapformer.errors import UsageError
+from swapformer.report import number_format
 from swapformer.report.records import Records, read
+from swapformer.report.statistics import statements
 from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.claim_identity import digest_of_all, identify
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.evidence import gather, join
-from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict, judge_family, reconsider
-from swapformer.results.files import READ_ONLY, write_atomic
-from swapformer.results.ledger import Ledger, Look, Series, digest, looks_in_rows
+from swapformer.report.statistics.evidence import Evidence, gather, join
+from swapformer.report.statistics.remembered_looks import Compared, remember, remembered
+from swapformer.report.statistics.verdicts import ALPHA, FIRST, RESERVED, Verdict, judge_family, reconsider
+from swapformer.results.arms import arm_name
+from swapformer.results.files import READ_ONLY
+from swapformer.results.ledger import Ledger, Look, Series, are_same, digest, is_older, looks_in_rows, stated_claims
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
+from swapformer.results.record import DIVERGED, FINISHED
 from swapformer.results.store import Store
 
 _OPEN = ("missing", "running", "interrupted")
+Unit = tuple[str, int]
+"""A condition, and the number of a claim that is judged in it."""
 
 
 @dataclass(frozen=True)
 class LookPath:
-    """The looks that a study was judged at, those of before first; `series` are those of before.
+    """The looks that a study was judged at, those of before first.
 
-    `claims`: a digest of each claim of now, in their order. A look judged those that it names, or all where it names
-    their `family` as older versions did; other looks took their error, and judged nothing of these.
+    `taken`: how many of them the ledger has, and `series` these as one. `units`: each claim in each condition, with
+    what identifies it. `available`: the seeds with which its trials have ended.
     """
 
     looks: tuple[Look, ...]
-    series: Series | None = None
-    claims: tuple[str, ...] = ()
-    family: str = ""
+    taken: int
+    series: Series | None
+    units: Mapping[Unit, str]
+    available: Mapping[Unit, tuple[int, ...]]
+    of_all: str = ""
 
     @property
     def added(self) -> tuple[Look, ...]:
-        """The looks that the ledger does not have yet; a single seed is no look."""
-        return self.looks[len(self.series.looks) if self.series else 0 :] if max(self.seeds, default=0) > 1 else ()
+        """The looks that the ledger does not have yet."""
+        return self.looks[self.taken :]
 
     @property
-    def taken(self) -> tuple[Look, ...]:
+    def before(self) -> tuple[Look, ...]:
         """The looks that the ledger has."""
-        return self.series.looks if self.series else ()
+        return self.looks[: self.taken]
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The number of seeds at each look."""
-        counts = [len(look.trials) for look in self.looks]
-        return tuple(sum(counts[: k + 1]) for k in range(len(counts)))
+    @cached_property
+    def seeds(self) -> tuple[frozenset[int], ...]:
+        """The seeds that each look judged with."""
+        found, known = list[frozenset[int]](), set[int]()
+        for look in self.looks:
+            known |= look.trials.keys()
+            found.append(frozenset(known if look.seeds is None else look.seeds))
+        return tuple(found)
 
-    def judged(self, look: Look) -> frozenset[int]:
-        """The claims of now, by their number, that a look was at."""
-        named = set(self.claims) if look.claims in ("", self.family) else set(look.claims.split())
-        return frozenset(number for number, claim in enumerate(self.claims) if claim in named)
+    def judged(self, look: Look) -> frozenset[Unit]:
+        """The claims of now that a look was at, each in its condition."""
+        if look.claims in ("", self.of_all):
+            return frozenset(self.units)
+        named = look.claims.split()
+        return frozenset(unit for unit, own in self.units.items() if any(are_same(own, each) for each in named))
 
     def gone(self, look: Look) -> int:
-        """The number of claims that a look was at and that are no longer made."""
-        if look.claims in ("", self.family):
+        """The number of claims that a look was at and that are no longer made; each counts once in each condition."""
+        if look.claims in ("", self.of_all):
             return 0
-        return sum(claim not in self.claims for claim in look.claims.split())
-
-    @property
-    def whole(self) -> bool:
-        """Whether each claim of now was judged at a look since the last one that added seeds."""
-        last = max((at for at, look in enumerate(self.looks) if look.trials), default=0)
-        return {number for look in self.looks[last:] for number in self.judged(look)} == set(range(len(self.claims)))
+        left = [each for each in look.claims.split() if not any(are_same(own, each) for own in self.units.values())]
+        conditions = len({condition for condition, _ in self.units})
+        return sum(conditions if is_older(each) else 1 for each in left)
 
     @property
     def error(self) -> float:
@@ -96,173 +109,212 @@ class LookPath:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What a series of looks is about: the trials of the arms in claims, by seed, and the ids of their settings."""
+    """What looks are about: the trials of all arms, by seed, and the ids of their settings."""
 
-    arms: frozenset[str]
     trials: Mapping[int, tuple[str, ...]]
     settings: frozenset[str]
 
     @classmethod
-    def of(cls, manifest: Manifest, claims: Sequence[Claim]) -> _Subject:
-        arms = frozenset(arm for claim in claims for arm in claim.arms)
+    def of(cls, manifest: Manifest) -> _Subject:
         trials: dict[int, list[str]] = {}
         for cell in manifest.cells:
-            if cell.arm in arms and cell.trial:
+            if cell.trial:
                 trials.setdefault(cell.seed, []).append(cell.trial)
         ids = {seed: tuple(sorted(found)) for seed, found in trials.items()}
-        settings = frozenset(found for (arm, _), found in manifest.settings.items() if arm in arms)
-        return cls(arms, ids, settings)
+        return cls(ids, frozenset(manifest.settings.values()))
 
     def series(self, ledger: Ledger, environments: Collection[str] = ()) -> Series | None:
-        """The looks of a ledger at it; the newest where there are several."""
-        return next((s for s in reversed(ledger.series) if s.is_about(self.trials, environments, self.settings)), None)
+        """The looks of a ledger at it."""
+        return ledger.about(self.trials, environments, self.settings)
 
 
-def next_error(spent: Sequence[float], all_stated: bool, declared: int = 0, alpha: float = ALPHA) -> float:
-    """The error of the next look after looks that took `spent`, where so many looks were `declared`, if any."""
-    first = FIRST * alpha
-    left, beyond = first, 0
-    for error in spent:
-        beyond += left <= 1e-9
-        left -= error
-    if left <= 1e-9:
-        return round((alpha - first) / 2 ** (beyond + 1), 12)
-    return round(min(first / declared if declared else left if all_stated else left / 2, left), 12)
+def next_error(
+    spent: Sequence[float], all_stated: bool, declared: int = 0, alpha: float = ALPHA, reserved: bool = False
+) -> float:
+    """The error of the next look after looks that took `spent`, where so many looks were `declared`, if any.
+
+    `all_stated`: it is at all seeds and claims that the study states. `reserved`: part of the error waits for claims
+    that are stated later.
+    """
+    first = FIRST * alpha * (RESERVED if reserved else 1)
+    left, remaining = first - math.fsum(spent), alpha - math.fsum(spent)
+    if left > 1e-9:
+        return round(min(first / declared if declared else left if all_stated else left / 2, left), 12)
+    if remaining > 1e-9:
+        return round(remaining / 2, 12)
+    return round(min((alpha - first) / 2, min(spent) / 2), 12)  # of looks that older versions counted apart
+
+
+def units_of(claims: Sequence[Claim], manifest: Manifest) -> list[Unit]:
+    """Each claim in each condition that it is judged in."""
+    return [
+        (at, number)
+        for at in manifest.conditions
+        for number, claim in enumerate(claims)
+        if _is_judged(claim, at, manifest)
+    ]
 
 
 def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -> LookPath:
     """The looks of the ledger and those that judging these records now adds."""
-    manifest = records.manifest
-    subject = _Subject.of(manifest, claims)
-    cells = records.cells[records.cells["arm"].isin(subject.arms)]
+    manifest, cells = records.manifest, records.cells
+    subject = _Subject.of(manifest)
     environments = tuple(sorted({where for where in cells["environment"] if where}))
-    awaited = cells["status"].isin(() if records.whole else _OPEN)
-    open_seeds, here = set(cells.loc[awaited, "seed"]), set(cells["seed"])
     series = subject.series(manifest.ledger, environments)
-    each = tuple(map(claim_digest, claims))
-    of = " ".join(sorted(each))
+    units = {
+        (condition, number): identify(claims[number], condition, manifest, records.directions)
+        for condition, number in units_of(claims, manifest)
+    }
+    here = set(cells["seed"])
+    waiting = cells[cells["status"].isin(() if records.whole else _OPEN)]
+    open_seeds: dict[tuple[str, str], set[int]] = {}
+    for arm, condition, seed in zip(waiting["arm"], waiting["condition"], waiting["seed"], strict=True):
+        open_seeds.setdefault((arm, condition), set()).add(seed)
+    available = {
+        unit: tuple(
+            seed
+            for seed in manifest.seeds
+            if seed in here and not any(seed in open_seeds.get(cell, ()) for cell in claims[unit[1]].cells(unit[0], ()))
+        )
+        for unit in units
+    }
+    before = series.looks if series else ()
+    taken = list(takewhile(lambda look: look.trials.keys() <= here, before))
+    path = LookPath(tuple(taken), len(taken), series, units, available, digest_of_all(list(claims)))
+    if len(taken) < len(before):
+        return path  # a sequential study that is run again has not come to the others yet
+    columns = (cells[name] for name in ("condition", "arm", "seed", "status"))
+    statuses = {(str(at), str(arm), int(seed)): status for at, arm, seed, status in zip(*columns, strict=True)}
+    results = {cell for cell, status in statuses.items() if status in (FINISHED, DIVERGED)}
 
-    def path() -> LookPath:
-        return LookPath(tuple(looks), series, each, family_digest(claims))
+    def take(judged: Collection[Unit], seeds: Sequence[int], stated: bool) -> None:
+        nonlocal path
+        known = {seed for look in path.looks for seed in look.trials}
+        spent = [look.error for look in path.looks]
+        error = next_error(spent, stated, len(manifest.looks), alpha, manifest.later_claims)
+        added = {seed: subject.trials.get(seed, ()) for seed in seeds if seed not in known}
+        of = {(at, arm) for unit in judged for arm, at in claims[unit[1]].cells(unit[0], ())}
+        absent = tuple(sorted(c for c in statuses if c[:2] in of and c[2] in seeds and c not in results))
+        some = tuple(seeds) if not known <= set(seeds) else None
+        named = " ".join(sorted({units[unit] for unit in judged}))
+        look = Look(error, added, environments, named, some, absent)
+        ids = sorted(trial for seed in seeds for trial in subject.trials.get(seed, ()))
+        look = replace(look, id=digest([len(path.looks), error, named, list(environments), ids]))
+        path = replace(path, looks=(*path.looks, look))
 
-    looks = list(takewhile(lambda look: look.trials.keys() <= here, series.looks)) if series else []
-    if series and len(looks) < len(series.looks):
-        return path()  # a sequential study that is run again has not come to the others yet
-    ended = [seed for seed in manifest.seeds if seed in here and seed not in open_seeds]
-
-    def take(seeds: Sequence[int]) -> None:
-        known = [seed for look in looks for seed in look.trials]
-        new = [seed for seed in seeds if seed not in known]
-        all_stated = set(manifest.seeds) <= {*known, *new}
-        error = next_error([look.error for look in looks], all_stated, len(manifest.looks), alpha)
-        looks.append(Look(error, {seed: subject.trials.get(seed, ()) for seed in new}, environments, of))
-
-    for seeds in _steps(manifest, ended):
-        if not set(seeds) <= {seed for look in looks for seed in look.trials}:
-            take(seeds)
-    if looks and not path().whole:
-        take(())
-    return path()
-
-
-def _steps(manifest: Manifest, ended: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The seeds of each look that can be taken now."""
-    if not manifest.looks:
-        yield ended
-        return
-    for seeds in manifest.looks:
-        if not set(manifest.seeds[:seeds]) <= set(ended):
-            return
-        yield manifest.seeds[:seeds]
+    everywhere = [seed for seed in manifest.seeds if all(seed in found for found in available.values())]
+    for count in manifest.looks:
+        seeds = manifest.seeds[:count]
+        if set(seeds) <= set(everywhere) and not set(seeds) <= {seed for look in path.looks for seed in look.trials}:
+            take(list(units), seeds, stated=True)
+    judged, seeds = _news(path, claims, results, declared=bool(manifest.looks))
+    if judged:
+        done = frozenset(judged).union(*(path.judged(look) for look in path.looks))
+        take(judged, seeds, stated=set(manifest.seeds) <= set(seeds) and done >= units.keys())
+    return path
 
 
-def _said(claim: Claim) -> str:
-    """A claim without its wording, order or spelling."""
-    return json.dumps({**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)}, sort_keys=True)
+def _news(
+    path: LookPath, claims: Sequence[Claim], results: Collection[tuple[str, str, int]], declared: bool
+) -> tuple[list[Unit], tuple[int, ...]]:
+    """The claims that a look would judge, and with which seeds: all those with which their trials have ended.
 
+    Those are claims that were never judged, and those whose arms have results that their last look did not have. In a
+    study that declares its looks, only the former. A claim of which fewer than two seeds have ended is not among them.
+    """
+    last: dict[Unit, tuple[frozenset[int], frozenset[tuple[str, str, int]]]] = {}
+    for look, seeds in zip(path.looks, path.seeds, strict=True):
+        last |= dict.fromkeys(path.judged(look), (seeds, frozenset(look.absent)))
 
-def claim_digest(claim: Claim) -> str:
-    """A digest of a claim that does not depend on its wording, order or spelling."""
-    return digest(_said(claim))
+    def has_news(unit: Unit, seeds: Collection[int]) -> bool:
+        if len(seeds) < 2:
+            return False
+        if unit not in last:
+            return True
+        seen, absent = last[unit]
+        own = {(at, arm) for arm, at in claims[unit[1]].cells(unit[0], ())}
+        again = any(cell in results and cell[2] in seeds and cell[:2] in own for cell in absent)
+        return not declared and (not set(seeds) <= seen or again)
 
-
-def family_digest(claims: Sequence[Claim]) -> str:
-    """A digest of several claims together, by which older versions named what a look was at."""
-    return digest(sorted(map(_said, claims)))
+    most = max(map(len, path.available.values()), default=0)
+    waiting = [
+        unit
+        for unit, seeds in path.available.items()
+        # arms that still train hold the others back, or each report in between would be a look at what has ended
+        if has_news(unit, seeds) or (not declared and 2 <= len(seeds) < most)
+    ]
+    if not any(has_news(unit, path.available[unit]) for unit in waiting):
+        return [], ()
+    first = path.available[waiting[0]]
+    shared = tuple(seed for seed in first if all(seed in path.available[unit] for unit in waiting))
+    return [unit for unit in waiting if has_news(unit, shared)], shared
 
 
 def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], records: Records) -> Records:
     """The records with the ledger brought up to date, in the study's manifest too unless the store may only be read.
 
-    A study whose folder has no looks at its trials has those that they remember. Without claims nothing is judged.
+    Looks that its trials remember of other folders are taken over. Without claims nothing is judged.
     """
     if not claims:
         return records
     store = Store(runs_dir)
-    subject = _Subject.of(records.manifest, claims)
+    manifest = records.manifest
+    subject = _Subject.of(manifest)
+    elsewhere = remembered(store, _compared(claims, manifest), _settings_of(claims, manifest))
     added: Sequence[Look] = ()
-    before = 0
 
     def update(ledger: Ledger) -> Ledger:
-        nonlocal added, before
-        if subject.series(ledger) is None and (looks := _remembered(store, subject)):
-            ledger = ledger.add(looks, None, subject.settings)
-        path = look_path(claims, replace(records, manifest=replace(records.manifest, ledger=ledger)))
-        added, before = path.added, len(path.taken)
+        nonlocal added
+        ledger = _with_remembered(ledger, subject, elsewhere)
+        path = look_path(claims, replace(records, manifest=replace(manifest, ledger=ledger)))
+        added = path.added
         return ledger.add(added, path.series, subject.settings) if added else ledger
 
     try:
         ledger = update_ledger(study_dir, update)
-        _remember(store, added, before, subject)
+        for look in added:
+            remember(store, look, _judged_trials(look, claims, records))
     except OSError as error:
         if error.errno not in READ_ONLY:
             raise
-        ledger = update(records.manifest.ledger)
-    return replace(records, manifest=replace(records.manifest, ledger=ledger))
+        ledger = update(manifest.ledger)
+    return replace(records, manifest=replace(manifest, ledger=ledger))
 
 
-JUDGED = "judged.json"
-"""The looks at which a trial was judged, in its folder."""
+def _with_remembered(ledger: Ledger, subject: _Subject, elsewhere: Sequence[Look]) -> Ledger:
+    """The ledger with those looks of other folders that it does not have."""
+    series = subject.series(ledger)
+    known = {look.id for look in series.looks} if series else set[str]()
+    # older versions did not name their looks, so that those of this very folder would count twice
+    missing = [look for look in elsewhere if look.id not in known and not (series and "/" in look.id)]
+    return ledger.add(missing, series, subject.settings) if missing else ledger
 
 
-def _remember(store: Store, looks: Sequence[Look], before: int, subject: _Subject) -> None:
-    """Have trials remember looks, `before` of which were taken: those that a look added, or all where it added none."""
-    of = digest(sorted(subject.settings))
-    for number, look in enumerate(looks, before):
-        mark = {
-            "settings": of, "number": number, "error": look.error, "claims": look.claims,
-            "environments": list(look.environments),
-        }  # fmt: skip
-        for ids in (look.trials or subject.trials).values():
-            for trial in ids:
-                path = store.directory(trial) / JUDGED
-                if path.parent.is_dir():
-                    write_atomic(path, json.dumps([*_marks(path), {**mark, "added": bool(look.trials)}]) + "\n")
+def _compared(claims: Sequence[Claim], manifest: Manifest) -> list[Compared]:
+    """The arms of each claim, each with its trials by seed."""
+    trials: dict[tuple[str, str], dict[int, str]] = {}
+    for cell in manifest.cells:
+        if cell.trial:
+            trials.setdefault((cell.arm, cell.condition), {})[cell.seed] = cell.trial
+    return [
+        [trials[at] for at in sorted(claims[number].cells(condition, ())) if at in trials]
+        for condition, number in units_of(claims, manifest)
+    ]
 
 
-def _marks(path: Path) -> list[dict[str, Any]]:
-    """The looks that a trial remembers; none where its file is missing or damaged."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return []
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+def _settings_of(claims: Sequence[Claim], manifest: Manifest) -> frozenset[str]:
+    """The ids of what the arms in claims train."""
+    arms = {arm for claim in claims for arm in claim.arms}
+    return frozenset(found for (arm, _), found in manifest.settings.items() if arm in arms)
 
 
-def _remembered(store: Store, subject: _Subject) -> tuple[Look, ...]:
-    """The looks that trials remember, the first first."""
-    of, found = digest(sorted(subject.settings)), dict[int, Look]()
-    for seed, ids in subject.trials.items():
-        for mark in (each for trial in ids for each in _marks(store.directory(trial) / JUDGED)):
-            try:
-                if mark["settings"] == of:
-                    number, environments = int(mark["number"]), tuple(map(str, mark["environments"]))
-                    look = found.setdefault(number, Look(float(mark["error"]), {}, environments, str(mark["claims"])))
-                    seeds = {**look.trials, seed: tuple(ids)} if mark["added"] else look.trials
-                    found[number] = replace(look, trials=seeds)
-            except (KeyError, TypeError, ValueError):
-                continue
-    return tuple(found[number] for number in sorted(found))
+def _judged_trials(look: Look, claims: Sequence[Claim], records: Records) -> list[str]:
+    """The trials that a look judged."""
+    path = look_path(claims, records)
+    cells = {cell for unit in path.judged(look) for cell in claims[unit[1]].cells(unit[0], ())}
+    seeds = set(look.trials) if look.seeds is None else set(look.seeds)
+    of = [cell for cell in records.manifest.cells if (cell.arm, cell.condition) in cells]
+    return [cell.trial for cell in of if cell.trial and (cell.seed in seeds or not look.trials)]
 
 
 def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: Path) -> None:
@@ -270,20 +322,23 @@ def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: 
 
     Only where that is about some of its trials, and these remember none themselves.
     """
-    subject = _Subject.of(manifest, claims_of(manifest))
+    subject, claims = _Subject.of(manifest), claims_of(manifest)
     try:
         with published.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         known = {trial for ids in subject.trials.values() for trial in ids}
         looks = looks_in_rows(rows)[0] if known.intersection(row["trial"] for row in rows) else ()
+        facts = [json.loads(row["note"]) for row in rows if row["metric"] == "claim" and row["status"] == "stated"]
+        stated = stated_claims(facts) if looks else {}
     except (OSError, ValueError, KeyError, TypeError, csv.Error):
         return  # a file that nobody can read holds no looks
     looks = tuple(replace(look, trials={seed: subject.trials.get(seed, ()) for seed in look.trials}) for look in looks)
 
     def update(ledger: Ledger) -> Ledger:
-        if subject.series(ledger) or not looks or _remembered(Store(runs_dir), subject):
+        own = subject.series(ledger) or not looks
+        if own or remembered(Store(runs_dir), _compared(claims, manifest), _settings_of(claims, manifest)):
             return ledger
-        return ledger.add(looks, None, subject.settings)
+        return replace(ledger.add(looks, None, subject.settings), stated={**stated, **ledger.stated})
 
     update_ledger(study_dir, update)
 
@@ -293,14 +348,13 @@ def require_seeds(study_dir: Path, manifest: Manifest) -> None:
 
     A study that has no manifest yet, or a damaged one, is not refused, nor is one whose arms still choose settings.
     """
-    if not manifest.settings:
+    if not manifest.settings or not manifest.claims:
         return
     try:
         ledger = read_manifest(study_dir).ledger
     except UsageError:
         return
-    claims = claims_of(manifest)
-    series = _Subject.of(manifest, claims).series(ledger) if claims else None
+    series = _Subject.of(manifest).series(ledger)
     if series and (left_out := [seed for seed in series.seeds if seed not in manifest.seeds]):
         shown = ", ".join(map(str, left_out[:8])) + (" …" if len(left_out) > 8 else "")
         which, too = (f"seed {shown}", "it") if len(left_out) == 1 else (f"the seeds {shown}", "them")
@@ -314,37 +368,79 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     """The verdicts on all claims in each condition of the grid; claims × conditions are one family."""
     manifest = records.manifest
     evidence = {condition: gather(records.at(condition)) for condition in manifest.conditions}
-    units = [(at, index) for at in evidence for index, claim in enumerate(claims) if _is_judged(claim, at, manifest)]
     whole = join(evidence)
     path = look_path(claims, records, alpha)
-    several = bool(manifest.looks) or len(path.looks) > 1
-    later = next_error([look.error for look in path.looks], True, len(manifest.looks), alpha)
-    found: dict[tuple[str, int], Verdict] = {}
-    seeds: set[int] = set()
-    for look in path.looks or (Look(FIRST * alpha, {}),):
-        pending = [unit for unit in units if unit not in found or found[unit].outcome == "undecided"]
-        if not pending:
-            break
-        seeds |= look.trials.keys()
-        judged, gone = path.judged(look), path.gone(look) * len(evidence)
-        pending = [(condition, index) for condition, index in pending if index in judged]
-        seen = {condition: each.restrict(seeds) for condition, each in evidence.items()}
-        over_all = whole.restrict(seeds)
-        family = [(claims[i], over_all if claims[i].spans else seen[condition]) for condition, i in pending]
-        verdicts = judge_family(family, look.error, later, gone)
-        for unit, verdict in zip(pending, verdicts, strict=True):
-            if verdict.claim.withdrawn:
-                verdict = replace(verdict, outcome="undecided", needed=None, elsewhere="")
-            p_adjusted = min(1.0, verdict.p_adjusted * alpha / look.error)
-            found[unit] = replace(verdict, look=len(seeds) if several else None, p_adjusted=p_adjusted)
-    return {
-        condition: [
-            reconsider(verdict, whole if verdict.claim.spans else seen)
-            for (at, _), verdict in found.items()
-            if at == condition
+    declared = len(manifest.looks)
+    later = next_error([look.error for look in path.looks], True, declared, alpha, manifest.later_claims)
+
+    def seen(unit: Unit, seeds: Collection[int], absent: Collection[tuple[str, str, int]] = ()) -> Evidence:
+        """The evidence that a claim is about, from these seeds, without the cells that had no result."""
+        condition, number = unit
+        if claims[number].spans:
+            return whole.restrict(seeds, {(arm_name(arm, at), seed) for at, arm, seed in absent})
+        return evidence[condition].restrict(seeds, {(arm, seed) for at, arm, seed in absent if at == condition})
+
+    found: dict[Unit, Verdict] = {}
+    for look, seeds in zip(path.looks, path.seeds, strict=True):
+        judged = path.judged(look)
+        pending = [
+            unit for unit in path.units if unit in judged and (unit not in found or found[unit].outcome == "undecided")
         ]
-        for condition, seen in evidence.items()
-    }
+        family = [(claims[unit[1]], seen(unit, seeds, look.absent)) for unit in pending]
+        for unit, (claim, data), verdict in zip(
+            pending, family, judge_family(family, look.error, later, path.gone(look)), strict=True
+        ):
+            if claim.withdrawn:
+                verdict = replace(verdict, outcome="undecided", needed=None, elsewhere="")
+            verdict = replace(verdict, p_adjusted=min(1.0, verdict.p_adjusted * alpha / look.error))
+            marks = [
+                *verdict.qualifiers,
+                *statements.qualifiers(verdict, data, manifest.ledger, path.units[unit], look.error),
+            ]
+            found[unit] = replace(verdict, look=len(seeds), qualifiers=tuple(marks))
+    left = [unit for unit in path.units if unit not in found]
+    family = [(claims[unit[1]], seen(unit, path.available[unit])) for unit in left]
+    for unit, verdict in zip(left, judge_family(family, FIRST * alpha, later), strict=True):
+        found[unit] = verdict if verdict.claim.exact and not verdict.claim.withdrawn else _not_judged(verdict)
+    several = bool(declared) or len(path.looks) > 1
+    result: dict[str, list[Verdict]] = {condition: [] for condition in evidence}
+    for unit in path.units:
+        all_seeds = seen(unit, path.available[unit])
+        verdict = reconsider(found[unit], all_seeds)
+        if verdict.look is not None and verdict.look < len(path.available[unit]):
+            verdict = replace(verdict, qualifiers=(*verdict.qualifiers, *_with_all_seeds(verdict, all_seeds)))
+        elif not several:
+            verdict = replace(verdict, look=None)
+        result[unit[0]].append(verdict)
+    return result
+
+
+def _not_judged(verdict: Verdict) -> Verdict:
+    """The estimates of a claim that no look has judged yet, without a verdict."""
+    return replace(
+        verdict,
+        outcome="undecided",
+        elsewhere="",
+        p=1.0,
+        p_adjusted=1.0,
+        needed=None if verdict.claim.withdrawn else verdict.needed,
+    )
+
+
+def _with_all_seeds(verdict: Verdict, evidence: Evidence) -> list[str]:
+    """Whether a verdict of fewer seeds stands with all that there are, for its own line; nothing of an open claim."""
+    if verdict.outcome == "undecided" or verdict.claim.exact:
+        return []
+    (again,) = judge_family([(verdict.claim, evidence)], verdict.level)
+    seeds = again.pairs
+    if seeds <= verdict.pairs:
+        return []  # its arms were trained with no other seeds
+    if again.outcome == verdict.outcome:
+        return [f"and all {seeds} seeds agree"]
+    if again.outcome != "undecided":
+        return [f"but all {seeds} seeds together say the opposite"]
+    shown = [number_format.difference_text(each.estimate.value, each.usual) for each in again.contrasts[:1]]
+    return [f"but all {seeds} seeds together no longer decide it ({shown[0]})"]
 
 
 def _is_judged(claim: Claim, condition: str, manifest: Manifest) -> bool:

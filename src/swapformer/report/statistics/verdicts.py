@@ -36,6 +36,8 @@ ALPHA = 0.05
 """In at most this share of studies any verdict is wrong, over all looks."""
 FIRST = 0.8
 """The part of the error that the stated seeds may take; the rest is for looks after them."""
+RESERVED = 0.5
+"""The part of that which a study takes that reserves error for claims that are stated later."""
 
 
 @dataclass(frozen=True)

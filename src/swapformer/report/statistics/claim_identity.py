@@ -1,0 +1,77 @@
+"""What identifies a claim in one condition of a grid, however it is worded, spelled or ordered.
+
+Looks are counted by it: a claim that is defined otherwise, or about other trials, is judged at a look of its own. It
+has four parts with a point between them,
+
+    what is claimed . how its metrics are defined, in which condition . which way is better . what its arms train
+
+each a digest, and the last ones empty where they are not known: before trials have ended, and in a table of results.
+Older versions wrote the first part only. Two are the same claim where the parts that both have are equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from swapformer.report.statistics.claims import Claim
+from swapformer.results.ledger import digest
+from swapformer.results.manifest import Manifest
+
+_SHORT = 8
+"""Characters of a part but the first."""
+
+
+def identify(claim: Claim, condition: str, manifest: Manifest, directions: Mapping[str, str]) -> str:
+    """What identifies a claim in a condition; `directions`: of the metrics, as far as they are known."""
+    defined = {name: manifest.derive[name] for name in sorted(_defined(claim.metrics, manifest))}
+    ranges = {metric: manifest.ranges[metric] for metric in claim.metrics if metric in manifest.ranges}
+    ways = {metric: directions[metric] for metric in sorted(claim.metrics) if directions.get(metric)}
+    settings = sorted(manifest.settings.get(at, "") for at in claim.cells(condition, ()))
+    parts = [
+        said(claim),
+        digest([defined, ranges, "" if claim.spans else condition])[:_SHORT],
+        digest(ways)[:_SHORT] if ways else "",
+        digest(settings)[:_SHORT] if any(settings) else "",
+    ]
+    return ".".join(parts).rstrip(".")
+
+
+def said(claim: Claim) -> str:
+    """A digest of what is claimed, without its wording, order or spelling."""
+    return digest(_said(claim))
+
+
+def digest_of_all(claims: list[Claim]) -> str:
+    """A digest of several claims together, by which older versions named what a look was at."""
+    return digest(sorted(map(_said, claims)))
+
+
+def _said(claim: Claim) -> str:
+    return json.dumps({**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)}, sort_keys=True)
+
+
+def _defined(metrics: tuple[str, ...], manifest: Manifest) -> set[str]:
+    """The derived numbers that metrics are, or are made of."""
+    found: set[str] = set()
+    waiting: list[str] = list(metrics)
+    while waiting:
+        name = waiting.pop()
+        if name in manifest.derive and name not in found:
+            found.add(name)
+            waiting += _texts(manifest.derive[name])
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in plain data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, held in value.items():
+            yield from (*_texts(key), *_texts(held))
+    elif isinstance(value, list | tuple):
+        for held in value:
+            yield from _texts(held)

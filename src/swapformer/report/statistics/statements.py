@@ -1,0 +1,89 @@
+"""When claims were stated: which trials of their arms had ended by then.
+
+A claim that is written after its results were seen may be the best of many, and no arithmetic mends that. Its verdict
+says so, unless the seeds that ended later decide alike by themselves: those are as good as a study of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from swapformer.report.statistics.claim_grammar import claims_of
+from swapformer.report.statistics.claim_identity import identify
+from swapformer.report.statistics.evidence import Evidence
+from swapformer.report.statistics.verdicts import Verdict, judge_family
+from swapformer.results.ledger import Ledger, are_same, is_older
+from swapformer.results.manifest import Manifest, update_ledger
+from swapformer.results.record import FINAL
+from swapformer.results.store import Store
+
+AFTERWARDS = "stated after results were seen"
+
+
+def note_claims(study_dir: Path, store: Store, manifest: Manifest) -> None:
+    """Note of each claim that is new in a study with which seeds trials of its arms have ended.
+
+    Not before all settings are known. Of a claim that an older version judged it is not known.
+    """
+    claims = claims_of(manifest) if manifest.settings else []
+    units = [
+        (claim, condition)
+        for condition in manifest.conditions
+        for claim in claims
+        if claim.at is None or condition in claim.at
+    ]
+    named = {identify(claim, condition, manifest, {}): (claim, condition) for claim, condition in units}
+
+    def update(ledger: Ledger) -> Ledger:
+        new = {}
+        for identity, (claim, condition) in named.items():
+            if not any(are_same(identity, known) for known in ledger.stated):
+                before = any(_judged_before(look.claims, identity) for each in ledger.series for look in each.looks)
+                new[identity] = None if before else tuple(_ended(claim.cells(condition, ()), manifest, store))
+        return replace(ledger, stated={**ledger.stated, **new}) if new else ledger
+
+    if named:
+        update_ledger(study_dir, update)
+
+
+def _judged_before(claims: str, own: str) -> bool:
+    """Whether a look was at a claim, or may have been, whose statement was not recorded."""
+    named = claims.split()
+    of_all = len(named) == 1 and is_older(named[0])  # older versions named all claims together
+    return not named or of_all or any(are_same(own, each) for each in named)
+
+
+def _ended(arms: set[tuple[str, str]], manifest: Manifest, store: Store) -> Iterator[int]:
+    """The seeds with which trials of two of these arms have ended, or of the only one: what they compare was known.
+
+    That a baseline has ended, which other studies share, tells nothing of an arm that has not.
+    """
+    trials: dict[int, list[str]] = {}
+    for cell in manifest.cells:
+        if (cell.arm, cell.condition) in arms and cell.trial:
+            trials.setdefault(cell.seed, []).append(cell.trial)
+    for seed, ids in trials.items():
+        records = (store.peek(trial) for trial in ids)
+        if sum(record is not None and record.status in FINAL for record in records) >= min(2, len(arms)):
+            yield seed
+
+
+def seeds_seen(ledger: Ledger, identity: str) -> tuple[int, ...] | None:
+    """The seeds with which trials had ended when a claim was first stated; None where that was not recorded."""
+    return next((seeds for known, seeds in ledger.stated.items() if are_same(identity, known)), None)
+
+
+def qualifiers(verdict: Verdict, evidence: Evidence, ledger: Ledger, identity: str, error: float) -> Sequence[str]:
+    """What a verdict must say of when its claim was stated: nothing where later seeds decide alike by themselves."""
+    seen = seeds_seen(ledger, identity)
+    if verdict.outcome == "undecided" or not seen or verdict.claim.exact or set(seen).isdisjoint(evidence.seeds):
+        return ()
+    later = evidence.restrict([seed for seed in evidence.seeds if seed not in seen])
+    if (
+        len(later.seeds) > 1
+        and judge_family([(verdict.claim, later)], min(verdict.level, error))[0].outcome == verdict.outcome
+    ):
+        return ()
+    return (AFTERWARDS,)
