@@ -48,8 +48,10 @@ def opposed_shares(size: int, correlation: float, n: int, studies: int, seed: in
     """Claims at their edges that share a baseline, every other one of the opposite direction."""
     g = np.random.default_rng([seed, n, size])
     values = correlated(correlation, g, (studies, size + 1, n))
-    regions = [(0.0, np.inf) if arm % 2 else (-np.inf, 0.0) for arm in range(1, size + 1)]
-    found = outcomes([ArrayClaim(arm, (0,), region) for arm, region in enumerate(regions, 1)], values)
+    # at an edge of 0 both verdicts would share the level, so the arms lie one unit from the baseline
+    regions = [(1.0, np.inf) if arm % 2 else (-np.inf, -1.0) for arm in range(1, size + 1)]
+    shifted = values + np.array([0.0, *(1.0 if arm % 2 else -1.0 for arm in range(1, size + 1))])[:, None]
+    found = outcomes([ArrayClaim(arm, (0,), region) for arm, region in enumerate(regions, 1)], shifted)
     return {
         "false supported": float(np.mean((found > 0).any(axis=1))),
         "false refuted": float(np.mean((found < 0).any(axis=1))),

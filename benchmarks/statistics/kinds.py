@@ -21,7 +21,7 @@ from benchmarks.statistics.shares import ALPHA
 from swapformer.report.derive import TrialNumbers, derive
 from swapformer.report.statistics.claim_grammar import parse
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import region_p_values
+from swapformer.report.statistics.estimates import is_within, parts_of_level, region_p_values
 from swapformer.report.statistics.evidence import Evidence
 
 LOSS, SCORE, SLOPE, STEPS = "val/loss", "val/score", "slope(val/loss)", "derived/steps"
@@ -123,10 +123,11 @@ def outcome(claim: Claim, evidence: Evidence, truth: float) -> tuple[int, bool]:
     (found,) = claim.estimates(evidence)
     estimate, region = found.estimate, found.region
     inside, outside = region_p_values(estimate, region)
+    supports, refutes = parts_of_level(region)
     covers = estimate.lower(0.025) <= truth <= estimate.upper(0.025)
     if region[0] < estimate.value < region[1]:
-        return int(inside <= ALPHA), covers
-    return -int(outside <= ALPHA), covers
+        return int(is_within(supports * inside, ALPHA)), covers
+    return -int(is_within(refutes * outside, ALPHA)), covers
 
 
 def gathered(values: Values, n: int) -> Evidence:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special
 
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, correlated
+from swapformer.report.statistics.estimates import parts_of_level
 from swapformer.report.statistics.verdicts import ALPHA as WHOLE
 from swapformer.report.statistics.verdicts import FIRST
 
@@ -84,7 +85,7 @@ def outcomes(claims: list[ArrayClaim], values: FloatArray) -> FloatArray:
 def _decide(claim: ArrayClaim, values: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The p-value of each study's verdict, and its side."""
     below, above = claim.region
-    sided = int(np.isfinite(below)) + int(np.isfinite(above))
+    supports, refutes = parts_of_level(claim.region)
     all_inside = np.ones(len(values), dtype=bool)
     supported, refuted = np.zeros(len(values)), np.ones(len(values))
     for than in claim.than:
@@ -98,7 +99,7 @@ def _decide(claim: ArrayClaim, values: FloatArray) -> tuple[FloatArray, FloatArr
                 against = _p_above(-sign * mean, error, -sign * edge, values[:, [claim.arm, than]])
                 outside = np.minimum(outside, against)
         supported, refuted = np.maximum(supported, inside), np.minimum(refuted, outside)
-    refuted = np.minimum(1, refuted * sided * len(claim.than))
+    supported, refuted = np.minimum(1, supported * supports), np.minimum(1, refuted * refutes * len(claim.than))
     return np.where(all_inside, supported, refuted), np.where(all_inside, 1.0, -1.0)
 
 

@@ -71,6 +71,7 @@ class StudyPreview:
         later: the numbers of seeds that later looks may ask for.
         distance: from a margin that these seeds would find with a power of 80 %, in standard deviations of a seed's
             difference; None without claims.
+        more: larger numbers of seeds, each with what they would find.
     """
 
     study: str
@@ -83,6 +84,7 @@ class StudyPreview:
     largest: str = ""
     memory: int | None = None
     start: float = 0.0
+    more: tuple[tuple[int, float], ...] = ()
 
     def count(self, what: str, *, left: bool = False) -> int:
         """The number of trials that are asked for, or still to be run."""
@@ -125,7 +127,12 @@ class StudyPreview:
             return "there are no claims, so nothing is judged"
         if not math.isfinite(self.distance):
             return "with one seed nothing is decided but what is exact"
-        return f"{self.most} seeds find a difference {self.distance:.2g} standard deviations beyond its margin"
+        text = (
+            f"with {self.most} seeds, a claim is decided in 4 of 5 studies if the true difference lies "
+            f"{self.distance:.2g} standard deviations of a single seed's difference beyond the margin"
+        )
+        enough = [f"with {seeds} seeds {distance:.2g}" for seeds, distance in self.more if seeds > self.most]
+        return f"{text}; {f.listed(enough)} are enough" if enough else text
 
     @property
     def most(self) -> int:
@@ -191,6 +198,8 @@ class StudyPreview:
         }
 
 
+_MORE = (5, 8)
+"""Numbers of seeds of which a study with fewer is told what they would find."""
 _RATES = ("optim.", "schedule.")
 """Settings that change no operations of a training."""
 
@@ -251,6 +260,7 @@ def preview(
     for template in reported:
         add(template, plan.trials_of(template), "reported")
     largest = _largest(plan, reported) if memory else None
+    error = _next_error(plan, before)
     here = slots is not None and plan.shared_config.get("trainer", {}).get("accelerator") == "cpu"
     return StudyPreview(
         study=spec.name,
@@ -262,7 +272,8 @@ def preview(
         start=start,
         seeds=spec.looks[0] if spec.looks else len(spec.seeds),
         later=tuple(spec.looks[1:]),
-        distance=resolution(spec, _next_error(plan, before)) if spec.claims else None,
+        distance=resolution(spec, error) if spec.claims else None,
+        more=tuple((seeds, detectable(seeds, _strictest(spec, error))) for seeds in _MORE) if spec.claims else (),
     )
 
 
@@ -307,13 +318,18 @@ def resolution(spec: Spec, error: float | None = None) -> float:
     `error`: of the look at them; None for that of a first look.
     """
     error = next_error((), True, len(spec.looks)) if error is None else error
+    return detectable(len(spec.seeds), _strictest(spec, error))
+
+
+def _strictest(spec: Spec, error: float) -> float:
+    """The error of the claim that is decided last, where all claims of a look share `error`."""
+    claims = [claim for claim in claims_of(spec) if not claim.exact]
     judged = sum(
         claim.at is None or condition in claim.at
-        for claim in claims_of(spec)
-        if not claim.exact
+        for claim in claims
         for condition in (list(spec.conditions)[:1] if claim.spans else spec.conditions)
     )
-    return detectable(len(spec.seeds), error / max(judged, 1))
+    return error / max(judged, 1) / (2 if any(claim.is_about_zero for claim in claims) else 1)
 
 
 def _largest(plan: Plan, templates: Sequence[Template]) -> tuple[int, str] | None:

@@ -228,7 +228,10 @@ def test_the_page_explains_an_interval_that_is_not_symmetric(tmp_path: Path) -> 
         "1.33 %"
     )
     page = (report.directory / "report.html").read_text()
-    sure = "Wrong in at most 4 % of studies, for its one claim."
+    sure = (
+        "For roughly normal seeds the chance that this verdict is wrong would be at most 4 %. Here it may be larger: "
+        "seeds of d fall into two groups; seeds of a fall into two groups, and 2 more."
+    )
     assert said in page and sure in page
     text = io.StringIO()
     report.render(Console(file=text, width=300))
@@ -274,7 +277,7 @@ def looking(root: Path, **more: Any) -> Report:
 def test_the_terminal_says_at_how_many_seeds_a_verdict_was_given(tmp_path: Path) -> None:
     text = io.StringIO()
     looking(tmp_path).render(Console(file=text, width=400))
-    assert "more than 0.1), at 4 seeds" in text.getvalue() and "over 2 looks (2 % and 2 %)" in text.getvalue()
+    assert "more than 0.1), at 4 seeds" in text.getvalue() and "Judged at 2 looks (2 % and 2 %)" in text.getvalue()
 
 
 def test_what_records_note_is_a_caveat(tmp_path: Path) -> None:
@@ -290,6 +293,12 @@ def test_what_records_note_is_a_caveat(tmp_path: Path) -> None:
     for seed in range(2):
         store.write_trial("b", seed, {"val/loss": 1.0}, notes=[f"{seed}, {n}" for n in range(9)])
     assert "9 more notes stand in the records of trials." in build(store.study, store.runs).caveats
+
+
+def test_an_arm_without_a_metric_is_not_taken_for_one_of_few_seeds(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"a": [], "b": [], "c": []}, "a", ["val/loss", "val/accuracy"], range(8))
+    store.write(lambda arm, seed: {"val/loss": 2.0 + seed * len(arm), **({} if arm == "c" else {"val/accuracy": 0.5})})
+    assert not [each for each in build(store.study, store.runs).caveats if "fewer than 5 seeds" in each]
 
 
 def test_few_seeds_and_values_that_are_missing_are_named_without_any_claim(tmp_path: Path) -> None:

@@ -44,9 +44,10 @@ def test_the_error_of_one_arm_is_that_of_a_ratio_over_its_sequences() -> None:
     draw = np.random.default_rng(0)
     tokens = draw.integers(5, 30, 200).astype(float)
     nats = tokens * draw.gamma(3.0, 0.5, 200)
+    tokens, nats = (each[np.argsort(nats / tokens)].reshape(4, 50).T.ravel() for each in (tokens, nats))
     table = np.stack([nats, tokens, tokens, tokens, tokens, np.ones(200)], axis=1)
     found = item_error([Term(1.0, "a", "val/loss")], kept({"a": [1.0, 1.1]}, {"a": table}))  # type: ignore[arg-type]
-    assert found is not None and found[1] == 200
+    assert found is not None and found[1] == 200  # no four neighbours are more alike than others here
     assert found[0] == pytest.approx(float(measures.standard_error(torch.tensor(nats), torch.tensor(tokens))))
     left_out = [(nats.sum() - nats[i]) / (tokens.sum() - tokens[i]) for i in range(200)]
     jackknife = math.sqrt(199 / 200 * float(((np.array(left_out) - np.mean(left_out)) ** 2).sum()))
@@ -294,3 +295,21 @@ def test_a_published_study_says_the_same_of_other_text_as_its_store(tmp_path: Pa
     assert problem().startswith("the trials of a were not evaluated on the same items, so whether verdicts on it hold")
     file.write_bytes(file.read_bytes()[:-30])
     assert problem().startswith("1 of 5 trials of a have no sums over items, or a damaged items.npz, so whether")
+
+
+def test_neighbours_that_are_alike_make_the_error_over_items_larger() -> None:
+    """Items of one stretch of text: eight blocks of four that say the same have the error of eight items."""
+    blocks = np.random.default_rng(1).normal(2, 0.3, 8)
+    alike, mixed = np.repeat(blocks, 4), np.tile(blocks, 4)
+    ones = np.ones(32)
+
+    def table(nats: np.ndarray) -> np.ndarray:
+        return np.stack([nats, ones, ones, ones, ones, ones], axis=1)
+
+    found = {
+        name: item_error([Term(1.0, "a", "val/loss")], kept({"a": [1.0, 1.1]}, {"a": table(nats)}))  # type: ignore[arg-type]
+        for name, nats in (("alike", alike), ("mixed", mixed))
+    }
+    assert found["alike"] is not None and found["mixed"] is not None
+    assert found["alike"] == (pytest.approx(blocks.std(ddof=1) / math.sqrt(8)), 8)
+    assert found["mixed"] == (pytest.approx(mixed.std(ddof=1) / math.sqrt(32)), 32)

@@ -17,7 +17,7 @@ from swapformer.report.page import wording
 from swapformer.report.statistics import verdicts
 from swapformer.report.statistics.claim_fields import difference
 from swapformer.report.statistics.claim_grammar import parse
-from swapformer.report.statistics.estimates import rates_estimate
+from swapformer.report.statistics.estimates import parts_of_level, rates_estimate
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.power import SeedRange
 from swapformer.report.statistics.verdicts import Verdict, judge
@@ -326,7 +326,8 @@ def test_no_range_of_seeds_promises_a_rate_that_they_could_not_decide() -> None:
     verdict = one(seen, diverges={"arm": "a", "than": "b", "margin": 0.0})
     assert verdict.outcome == "undecided" and verdict.needed is not None and verdict.needed.low is not None
     enough = verdict.needed.low
-    p_values = [rates_estimate(np.full(n, True), np.full(n, False)).p_above(0) for n in (enough, enough - 1)]
+    # at an edge of 0 both verdicts share the level, so that each has half
+    p_values = [2 * rates_estimate(np.full(n, True), np.full(n, False)).p_above(0) for n in (enough, enough - 1)]
     assert p_values[0] <= 0.05 < p_values[1]
 
 
@@ -502,3 +503,29 @@ def test_one_seed_against_several_is_held_to_what_one_more_of_them_would_give() 
         seen = evidence({"a": [*many, nan], "b": [*[nan] * 5, alone]})
         (note,) = one(seen, lower={"arm": "b", "than": "a", "metric": "val/loss", "margin": 0.0}).notes
         assert f"the one seed of b lies {where} what one more seed of a would give" in note
+
+
+def test_at_a_margin_of_0_both_verdicts_share_the_level() -> None:
+    """Without any difference “better” and “the opposite” are both wrong: together they err at most at the level."""
+    draw = np.random.default_rng(8)
+    claims = parse([{"text": "x", "lower": settings(margin=0.0)}], "ab", ["val/loss"])
+    studies, wrong = 1500, 0
+    for _ in range(studies):
+        values = draw.normal(size=(2, 5))
+        wrong += judge(claims, evidence({"a": values[0], "b": values[1]}), 0.04)[0].outcome != "undecided"
+    assert wrong / studies <= 0.04 + 3 * math.sqrt(0.04 * 0.96 / studies)
+    assert parts_of_level((0.0, math.inf)) == parts_of_level((-math.inf, -0.0)) == (2, 2)
+    assert parts_of_level((0.01, math.inf)) == (1, 1) and parts_of_level((-1.0, 1.0)) == (1, 2)
+
+
+def test_a_p_value_that_equals_its_limit_decides() -> None:
+    """Three of three seeds against a share of .2: .2^3 is .008, and so is 4 % shared by five claims."""
+    values = {arm: np.ones(3) for arm in "abcde"}
+    raw = [
+        {"text": arm, "reaches": {"arm": arm, "metric": "val/accuracy", "value": 0.9, "above": 0.2}} for arm in "abcde"
+    ]
+    found = judge(parse(raw, "abcde", ["val/accuracy"]), evidence(values, "val/accuracy"), 0.04)
+    assert [verdict.outcome for verdict in found] == ["supported"] * 5
+    assert found[0].p == pytest.approx(0.008, rel=1e-12)
+    four = judge(parse(raw, "abcde", ["val/accuracy"]), evidence(values, "val/accuracy"), 0.0399)
+    assert {verdict.outcome for verdict in four} == {"undecided"}

@@ -121,8 +121,10 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
             "with a known range the interval allows for rare others that these seeds have not shown; else nothing is "
             "known."
         )
-    told = {metric for verdict in verdicts if verdict.elsewhere for metric in verdict.claim.metrics}
-    coarse = sorted({each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error} - told)
+    told = {_measure(metric) for verdict in verdicts if verdict.elsewhere for metric in verdict.claim.metrics}
+    noisy = {each.metric for each in summaries if each.evaluation_error > 2 * each.seed_error}
+    of_measure = {_measure(metric): metric for metric in sorted(noisy, reverse=True)}
+    coarse = sorted(metric for measure, metric in of_measure.items() if measure not in told)
     if coarse:
         found.append(
             f"In {', '.join(coarse)} the evaluation set's standard error is over twice that of the seeds for some arm: "
@@ -130,7 +132,7 @@ def caveats(records: Records, views: Sequence[View]) -> list[str]:
         )
     pairs = [verdict.pairs for verdict in verdicts if verdict.contrasts]
     pairs += [each.comparison.pairs for each in summaries if each.comparison is not None]
-    if min(pairs, default=5) < 5:
+    if any(2 <= count < 5 for count in pairs):  # an arm without the metric has no pairs, and no interval
         found.append("Intervals from fewer than 5 seeds lean heavily on the assumption of normal differences.")
     scale = f" (scale {records.manifest.scale})" if records.manifest.scale else ""
     if command_of(records.manifest.shared_config) or not records.cells["environment"].ne("").any():
@@ -158,6 +160,11 @@ def _statements(records: Records) -> list[str]:
     if all(seeds_seen(records.manifest.ledger, identity) is not None for identity in units.values()):
         return []
     return ["Date of statement not recorded: which results had been seen when the claims were stated is not known."]
+
+
+def _measure(metric: str) -> str:
+    """A metric under one name with those that say the same: a loss per token, per byte, and its perplexity."""
+    return metric.replace("/bits_per_byte", "/loss").replace("/perplexity", "/loss")
 
 
 def _survivors(view: View, arm: str, metric: str) -> bool:

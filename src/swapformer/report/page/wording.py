@@ -61,16 +61,27 @@ def items_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def error_text(errors: Sequence[float], verdicts: Sequence[Verdict]) -> str:
-    """The share of studies with a wrong verdict, over all looks, which took these errors; empty without claims."""
+    """How likely any verdict is wrong, over all looks, which took these errors; empty without claims.
+
+    Where seeds do not look normal, it says that this is not known.
+    """
     judged = [each for each in verdicts if not each.claim.exact]
     if not judged:
         return ""
-    what = "claims" if len(judged) == len({each.claim.text for each in judged}) else "verdicts"  # one a condition
-    together = f"all {len(judged)} {what} together" if len(judged) > 1 else "for its one claim"
-    text = f"Wrong in at most {number_format.percent(math.fsum(errors))} of studies, {together}"
+    which = f"any of these {len(judged)} verdicts is wrong" if len(judged) > 1 else "this verdict is wrong"
+    most = number_format.percent(math.fsum(errors))
+    doubts = list(dict.fromkeys(doubt for each in judged for doubt in each.doubts))
+    if doubts:
+        more = f", and {len(doubts) - MOST_DOUBTS} more" if len(doubts) > MOST_DOUBTS else ""
+        text = (
+            f"For roughly normal seeds the chance that {which} would be at most {most}. Here it may be larger: "
+            f"{'; '.join(doubts[:MOST_DOUBTS])}{more}."
+        )
+    else:
+        text = f"The chance that {which} is at most {most}, if seeds are roughly normal."
     if len(errors) < 2:
-        return f"{text}."
-    return f"{text}, over {len(errors)} looks ({number_format.listed([number_format.percent(e) for e in errors])})."
+        return text
+    return f"{text} Judged at {len(errors)} looks ({number_format.listed([number_format.percent(e) for e in errors])})."
 
 
 def ends_text(verdict: Verdict) -> str:
@@ -106,6 +117,8 @@ def table_note(rows: Sequence[ArmRow], baseline: str) -> str:
 
 HEADLINE = {"supported": "Found", "refuted": "Refuted", "depends": "By condition", "undecided": "Not decided"}
 """How a headline calls an outcome."""
+MOST_DOUBTS = 2
+"""Reasons to doubt the error that are named."""
 MOST_SAID = 4
 """Claims of one outcome that a headline names."""
 

@@ -147,6 +147,13 @@ class Claim(ABC):
         """Whether the claim is about better and worse, which needs a metric with a good direction."""
         return False
 
+    @property
+    def is_about_zero(self) -> bool:
+        """Whether its only edge is 0, so that both verdicts share its level."""
+        if self.bounds is not None:
+            return [edge for edge in self.bounds if math.isfinite(edge)] == [0.0]
+        return self.margin == 0
+
     def cells(self, condition: str, compared: Sequence[str]) -> set[tuple[str, str]]:
         """The arms that it waits for, each with its condition; `compared`: those that it was held against."""
         if self.terms:

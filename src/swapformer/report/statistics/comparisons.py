@@ -113,6 +113,7 @@ class WithinClaim(MeanClaim):
     """The mean of one arm differs from another's by less than a margin, or is less than it worse than the best."""
 
     KINDS: ClassVar[tuple[str, ...]] = ("within",)
+    is_about_zero = False
     KEYS: ClassVar[tuple[str, ...]] = ("arm", "of", "metric", "margin", "relative")
     NEEDED: ClassVar[tuple[str, ...]] = ("arm", "of", "metric")
 

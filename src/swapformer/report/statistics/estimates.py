@@ -119,6 +119,16 @@ class MeanEstimate(Estimate):
     def upper(self, tail: float) -> float:
         return self.value - self._quantile(tail) * self.standard_error
 
+    def p_above(self, x: float) -> float:
+        from scipy import special
+
+        return float(special.stdtr(self.freedom, (x - self.value) / self.standard_error))
+
+    def p_below(self, x: float) -> float:
+        from scipy import special
+
+        return float(special.stdtr(self.freedom, (self.value - x) / self.standard_error))
+
     def _quantile(self, tail: float) -> float:
         from scipy import special  # late: claims are read without
 
@@ -212,6 +222,21 @@ class ShareEstimate(Estimate):
         if self.other is None:
             return _most_share(self.count, self.n, tail)
         return _most_share(self.count, self.n, tail / 2) - _least_share(self.other, self.n, tail / 2)
+
+    def p_above(self, x: float) -> float:
+        return super().p_above(x) if self.other is not None else _p_above(self.count, self.n, x)
+
+    def p_below(self, x: float) -> float:
+        return super().p_below(x) if self.other is not None else _p_above(self.n - self.count, self.n, 1 - x)
+
+
+def _p_above(count: float, n: int, share: float) -> float:
+    """P(`count` or more of n) where each has this share: in closed form, so that .2³ is .008 and no digit more."""
+    from scipy import special
+
+    if share <= 0 or share >= 1 or not count:
+        return float(share >= 1 or (share >= 0 and not count))
+    return float(special.betainc(count, n - count + 1, share))
 
 
 def _least_share(count: float, n: int, tail: float) -> float:
@@ -331,9 +356,21 @@ def unpaired_estimate(x: FloatArray, y: FloatArray) -> Estimate:
     return MeanEstimate(float(x.mean() - y.mean()), fewest, math.sqrt(a + b), freedom)
 
 
-def edges(region: Region) -> int:
-    """The number of finite edges of a region."""
-    return sum(math.isfinite(edge) for edge in region)
+def parts_of_level(region: Region) -> tuple[int, int]:
+    """Into how many parts the level of a claim is divided for the end that supports it, and for one that refutes it.
+
+    Outside a region with two edges either edge may refute. At an edge of 0 both verdicts can be wrong without any
+    difference, since a refuted “better” is read as “worse”: each end has half.
+    """
+    finite = [edge for edge in region if math.isfinite(edge)]
+    if len(finite) == 2:
+        return 1, 2
+    return (2, 2) if finite == [0.0] else (1, 1)
+
+
+def is_within(p: float, level: float) -> bool:
+    """Whether a p-value is at most a level; at equality too, which rounding would leave to chance."""
+    return p <= level * (1 + 1e-9)
 
 
 def region_p_values(estimate: Estimate, region: Region) -> tuple[float, float]:

@@ -16,9 +16,8 @@ from swapformer.report.statistics.evidence import Evidence
 FEWEST = 4
 ERROR = 0.01
 """How often values of a normal law are taken for two groups."""
-FEWEST_TO_REACH = 5
-"""Seeds from which on one claim `reaches` could be decided: .5^5 is below 4 %."""
-REACHES_NEEDS = f"`reaches`, which counts them, needs {FEWEST_TO_REACH} or more"
+UNEQUAL = 15
+"""How many times as far the seeds of one arm must lie apart as those of another, for t to err more often."""
 NEAR = 0.01
 """A share or rate this close to 0 or 1 is saturated."""
 
@@ -67,8 +66,16 @@ def _threshold(n: int) -> float:
     return float(np.quantile(gaps / (np.ptp(samples, axis=1) - gaps), 1 - ERROR))
 
 
-def notes(claim: Claim, evidence: Evidence) -> list[str]:
-    """Notes on a verdict about means where seeds may fail to learn: what they show, and what they exclude."""
+def seeds_to_reach(level: float) -> int:
+    """The seeds from which on `reaches` more than half of them can be decided at a level: .5^n is at most that."""
+    return math.ceil(math.log(level) / math.log(0.5) - 1e-9)
+
+
+def notes(claim: Claim, evidence: Evidence, level: float) -> list[str]:
+    """Notes on a verdict about means where seeds may fail to learn: what they show, and what they exclude.
+
+    `level`: what one of the study's claims may err with.
+    """
     found, doubtful = [], False
     for arm in claim.arms:
         values = evidence.finite_values(arm, str(claim.metric))
@@ -82,7 +89,28 @@ def notes(claim: Claim, evidence: Evidence) -> list[str]:
         doubtful |= bool(groups) or saturated or bool(evidence.diverged[arm].any())
     seeds = min(int(evidence.ended(arm).sum()) for arm in claim.arms)
     if doubtful and seeds:
-        most = number_format.percent(round(excluded_share(seeds), 2))
-        advice = "claim `reaches` where some fail" if seeds >= FEWEST_TO_REACH else REACHES_NEEDS
-        found.append(f"with {seeds} seeds up to {most} of all seeds could fail unseen; {advice}")
+        most, needed = number_format.percent(round(excluded_share(seeds), 2)), seeds_to_reach(level)
+        advice = (
+            "claim `reaches`, which counts them"
+            if seeds >= needed
+            else f"to count them by `reaches` takes {needed} seeds"
+        )
+        found.append(f"{seeds} seeds leave open what up to {most} of all seeds do; {advice}")
+    return found
+
+
+def doubts(claim: Claim, evidence: Evidence) -> list[str]:
+    """Why t may err more often than it promises of a claim about means, in words; nothing where seeds look normal."""
+    found, spreads = [], dict[str, float]()
+    for arm in claim.names:
+        values = evidence.finite_values(arm, str(claim.metric))
+        if two_groups(values):
+            found.append(f"seeds of {arm} fall into two groups")
+        if 0 < int(evidence.diverged[arm].sum()) < int(evidence.ended(arm).sum()):
+            found.append(f"{arm} fails with some seeds")
+        if len(values) >= FEWEST and (spread := float(values.std(ddof=1))) > 0:
+            spreads[arm] = spread
+    if spreads and (ratio := max(spreads.values()) / min(spreads.values())) >= UNEQUAL:
+        wide, narrow = max(spreads, key=lambda arm: spreads[arm]), min(spreads, key=lambda arm: spreads[arm])
+        found.append(f"seeds of {wide} differ {ratio:.0f} times as much as those of {narrow}")
     return found

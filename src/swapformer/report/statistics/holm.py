@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from swapformer.report.statistics.estimates import is_within
+
 
 def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
     """The level at which Holm's step-down procedure tests each hypothesis (Holm 1979).
@@ -18,7 +20,7 @@ def holm_levels(p_values: Sequence[float], alpha: float = 0.05) -> list[float]:
     for rank, index in enumerate(np.argsort(np.asarray(p_values), kind="stable")):
         level = alpha / (m - rank) if stopped is None else stopped
         levels[index] = level
-        if stopped is None and not p_values[index] <= level:
+        if stopped is None and not is_within(p_values[index], level):
             stopped = level
     return levels
 

@@ -5,8 +5,8 @@ All arms are evaluated on the same items, so the error that matters is that of t
 
     u_i = K (a_i − (Σa/Σb) b_i) / Σb,    d_i = Σ weight · u_i over the terms,    SE_item = sd(d_i) / √K
 
-over K items, and SE² = SE_seed² + SE_item² with the degrees of freedom of Satterthwaite. That counts the interaction of
-seeds and items twice, which is cautious.
+over K items, or over groups of four neighbours where that is larger, and SE² = SE_seed² + SE_item² with the degrees of
+freedom of Satterthwaite. That counts the interaction of seeds and items twice, which is cautious.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _RATIOS = {
     "bits_per_byte": ("nats", "bytes", 1 / math.log(2)),
 }
 """Metric → the sums that it is the ratio of, and its unit."""
+MERGED, FEWEST_GROUPS = 4, 4
+"""How many neighbouring items are merged, and with how few groups that says something."""
 _TOKENS, _BYTES = COLUMNS.index("tokens"), COLUMNS.index("bytes")
 
 
@@ -69,9 +71,23 @@ def item_error(terms: Sequence[Term], evidence: Evidence) -> tuple[float, int] |
             total += weight * share
         if len(total) < 2:
             return None
-        squares.append(float(total.var(ddof=1)) / len(total))
-        counts.append(len(total))
+        square, count = _square_error(total)
+        squares.append(square)
+        counts.append(count)
     return (math.sqrt(math.fsum(squares)), min(counts)) if counts else None
+
+
+def _square_error(shares: FloatArray) -> tuple[float, int]:
+    """The squared standard error of the sum of items' shares, and over how many items it was taken.
+
+    Neighbours in a text are alike: with four of them merged the error may be larger, and then it counts.
+    """
+    square, count = float(shares.var(ddof=1)) / len(shares), len(shares)
+    if (groups := len(shares) // MERGED) >= FEWEST_GROUPS:
+        merged = shares[: groups * MERGED].reshape(groups, MERGED).mean(axis=1)
+        if (larger := float(merged.var(ddof=1)) / groups) > square:
+            return larger, groups
+    return square, count
 
 
 def is_over_items(metric: str) -> bool:

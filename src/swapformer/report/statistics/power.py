@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from scipy import special
 
 from swapformer.report.statistics import estimates
-from swapformer.report.statistics.estimates import Estimate, Region, ShareEstimate, region_p_values
+from swapformer.report.statistics.estimates import Estimate, Region, ShareEstimate, is_within, region_p_values
 
 MOST_SEEDS = 1000
 WANTED = 0.8
@@ -107,7 +107,7 @@ def seeds_for(estimate: Estimate, region: Region, error: float) -> SeedRange | N
         return None  # there is nothing to judge by
     if distance == 0:
         return SeedRange(None, None)  # other seeds will say something else, but not how soon
-    enough = fewest(lambda seeds: min(region_p_values(_repeated(estimate, seeds), region)) <= error)
+    enough = fewest(lambda seeds: is_within(min(region_p_values(_repeated(estimate, seeds), region)), error))
     return SeedRange(enough, enough)
 
 

@@ -10,6 +10,7 @@ A claim is true or false, so only one of the two verdicts can be wrong, and each
 level over the study's claims. The ends of an interval are therefore one-sided limits with errors of their own
 (`Contrast.errors`): `level_i` where an end supports, `level_i / J` where it refutes. Of a region with two edges, both
 ends support while the estimate lies inside, at `level_i`; outside, either may refute, at half of what is left for it.
+At an edge of 0 the level is shared by both verdicts: without any difference “better” and “the opposite” are both wrong.
 
 Holm's procedure errs with probability alpha at most where claims are independent. Where they are not, no proof covers
 that verdicts have two directions; `docs/statistics.md` says what was simulated.
@@ -25,7 +26,15 @@ from typing import Literal
 from swapformer.report import number_format
 from swapformer.report.statistics import failing_seeds
 from swapformer.report.statistics.claims import Claim, ClaimEstimate
-from swapformer.report.statistics.estimates import Estimate, MeanEstimate, Region, edges, opened, region_p_values
+from swapformer.report.statistics.estimates import (
+    Estimate,
+    MeanEstimate,
+    Region,
+    is_within,
+    opened,
+    parts_of_level,
+    region_p_values,
+)
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.holm import holm_adjusted, holm_levels
 from swapformer.report.statistics.other_text import Elsewhere, item_error, widened
@@ -67,13 +76,16 @@ class Contrast:
     def outcome(self) -> VerdictOutcome:
         """The verdict on the claim by this interval only."""
         below, above = self.region
+        estimate, (lower, upper) = self.estimate, self.errors
         if self.lower == self.upper:  # exact
             return "supported" if below < self.lower < above else "refuted"
-        if (self.lower > below or below == -math.inf) and (self.upper < above or above == math.inf):
+        inside = [(estimate.p_above(below), lower)] if below != -math.inf else []
+        inside += [(estimate.p_below(above), upper)] if above != math.inf else []
+        outside = [(estimate.p_below(below), upper)] if below != -math.inf else []
+        outside += [(estimate.p_above(above), lower)] if above != math.inf else []
+        if all(is_within(p, error) for p, error in inside):
             return "supported"
-        if self.upper < below or self.lower > above:
-            return "refuted"
-        return "undecided"
+        return "refuted" if any(is_within(p, error) for p, error in outside) else "undecided"
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,8 @@ class Verdict:
     `needed` is the range of seeds that would decide an undecided claim, or None where no number of seeds would; `notes`
     say what limits the verdict. `look` is the number of seeds at which a sequential study came to it, None in others.
     `elsewhere`: whether it would be the same with the error over evaluated items added; empty where that is not known.
-    `qualifiers`: what weakens it, in words that stand in its own line.
+    `qualifiers`: what weakens it, in words that stand in its own line. `doubts`: why it may be wrong more often than
+    its level says, which holds for seeds that are roughly normal.
     """
 
     claim: Claim
@@ -98,6 +111,7 @@ class Verdict:
     look: int | None = None
     elsewhere: Elsewhere = ""
     qualifiers: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> int:
@@ -128,8 +142,8 @@ class _UnjudgedClaim:
             return 1.0
         parts = [(each.estimate, each.region) for each in self.estimates]
         if all(_inside(*part) for part in parts):
-            return max(region_p_values(*part)[0] for part in parts)
-        refuted = [edges(region) * region_p_values(estimate, region)[1] for estimate, region in parts]
+            return min(1.0, max(parts_of_level(part[1])[0] * region_p_values(*part)[0] for part in parts))
+        refuted = [parts_of_level(region)[1] * region_p_values(estimate, region)[1] for estimate, region in parts]
         return min(1.0, len(parts) * min(refuted))
 
     def judge(self, level: float, p: float, p_adjusted: float, next_level: float) -> Verdict:
@@ -163,7 +177,8 @@ def judge_family(
     `next_alpha`: that of a look at more seeds, by which it is said how many would decide; None for the same. `others`:
     claims that share the error and of which nothing is known.
     """
-    cases = [_collect(claim, evidence) for claim, evidence in family]
+    judged = sum(not claim.exact for claim, _ in family) + others
+    cases = [_collect(claim, evidence, alpha / max(judged, 1)) for claim, evidence in family]
     p_values = [case.p() for case in cases]
     shared = [index for index, case in enumerate(cases) if not case.claim.exact]
     of_shared = [*(p_values[index] for index in shared), *[1.0] * others]
@@ -176,9 +191,20 @@ def judge_family(
         level, p_adjusted = corrected.get(index, (0.0, 0.0))
         found.append(case.judge(level, p_values[index], p_adjusted, level * share))
     return [
-        replace(_with_items(verdict, evidence), qualifiers=tuple(_qualifiers(verdict.claim, evidence)))
+        replace(
+            _with_items(verdict, evidence),
+            qualifiers=tuple(_qualifiers(verdict.claim, evidence)),
+            doubts=tuple(_doubts(verdict, evidence)),
+        )
         for verdict, (_, evidence) in zip(found, family, strict=True)
     ]
+
+
+def _doubts(verdict: Verdict, evidence: Evidence) -> list[str]:
+    """Why a decided verdict may be wrong more often than its level says."""
+    claim = verdict.claim
+    known = claim.of_means and all(name in evidence.arms for name in claim.names)
+    return failing_seeds.doubts(claim, evidence) if known and verdict.outcome != "undecided" else []
 
 
 def _qualifiers(claim: Claim, evidence: Evidence) -> list[str]:
@@ -227,8 +253,8 @@ def reconsider(verdict: Verdict, later: Evidence) -> Verdict:
     return replace(verdict, outcome=outcome, contrasts=contrasts, notes=notes, p=1.0, p_adjusted=1.0, elsewhere="")
 
 
-def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
-    notes, barred = _notes(claim, evidence), bool(evidence.unbeaten) and not claim.exact
+def _collect(claim: Claim, evidence: Evidence, level: float) -> _UnjudgedClaim:
+    notes, barred = _notes(claim, evidence, level), bool(evidence.unbeaten) and not claim.exact
     if claim.needs_direction and evidence.directions.get(claim.metric or "") is None:
         notes.append(f"no finished trial says which direction of {claim.metric} is good")
         return _UnjudgedClaim(claim, (), tuple(notes), barred)
@@ -236,7 +262,8 @@ def _collect(claim: Claim, evidence: Evidence) -> _UnjudgedClaim:
     return _UnjudgedClaim(claim, found, tuple(notes), barred)
 
 
-def _notes(claim: Claim, evidence: Evidence) -> list[str]:
+def _notes(claim: Claim, evidence: Evidence, level: float | None = None) -> list[str]:
+    """What limits a verdict; at a `level` also what its seeds leave open."""
     notes = [] if claim.exact else list(evidence.unbeaten)
     for name in claim.judged_names(evidence):
         if name not in evidence.arms:
@@ -272,7 +299,9 @@ def _notes(claim: Claim, evidence: Evidence) -> list[str]:
         seeds = ", ".join(map(str, sorted(apart)))
         notes.append(f"not paired, because the environment classes differ: seed {seeds}")
     missing = set(claim.names) - set(evidence.arms)
-    return notes if same or missing or not claim.of_means else notes + failing_seeds.notes(claim, evidence)
+    if same or missing or not claim.of_means or level is None:
+        return notes
+    return notes + failing_seeds.notes(claim, evidence, level)
 
 
 def _seed_notes(claim: Claim, other: str, metric: str, evidence: Evidence) -> list[str]:
@@ -327,10 +356,11 @@ def _inside(estimate: Estimate, region: Region) -> bool:
 
 def _errors(estimate: Estimate, region: Region, level: float, arms: int) -> tuple[float, float]:
     """The errors of the limits below and above, where any of `arms` may refute."""
-    refuting = level / (edges(region) * arms)
-    if edges(region) == 2:
-        return (level, level) if _inside(estimate, region) else (refuting, refuting)
-    return (level, refuting) if region[0] != -math.inf else (refuting, level)
+    supports, refutes = parts_of_level(region)
+    supporting, refuting = level / supports, level / (refutes * arms)
+    if math.isfinite(region[0]) and math.isfinite(region[1]):
+        return (supporting, supporting) if _inside(estimate, region) else (refuting, refuting)
+    return (supporting, refuting) if region[0] != -math.inf else (refuting, supporting)
 
 
 def _needed(contrasts: Sequence[Contrast], level: float) -> SeedRange | None:
@@ -339,7 +369,8 @@ def _needed(contrasts: Sequence[Contrast], level: float) -> SeedRange | None:
     chosen = leaning_no or [c for c in contrasts if c.outcome == "undecided"]
     found = []
     for contrast in chosen:
-        error = level / (edges(contrast.region) * len(contrasts)) if leaning_no else level
+        supports, refutes = parts_of_level(contrast.region)
+        error = level / (refutes * len(contrasts)) if leaning_no else level / supports
         found.append(seeds_for(contrast.estimate, contrast.region, error))
     known = [each for each in found if each is not None]
     if leaning_no:
