@@ -43,7 +43,7 @@ def _text(share: float) -> str:
 
 
 TABLES = (
-    "laws", "families", "opposed", "kinds", "intervals", "ranges", "groups", "looks", "committed", "ladders",
+    "laws", "families", "opposed", "kinds", "intervals", "ranges", "groups", "looks", "paths", "committed", "ladders",
 )  # fmt: skip
 FEWER = (3, 5, 8)
 Row = dict[str, float]
@@ -149,6 +149,13 @@ def _looks(studies: int, seed: int) -> Iterator[Simulated]:
     yield _table("looks that nobody counts", cells, studies, ())
 
 
+def _paths(studies: int, seed: int) -> Iterator[Simulated]:
+    from benchmarks.statistics.paths import paths
+
+    cells = {name: [simulate(studies, seed)] for name, simulate in paths()}
+    yield _table("paths: some verdict is wrong", cells, studies, ())
+
+
 def _committed(studies: int, seed: int) -> Iterator[Simulated]:
     from benchmarks.statistics.committed import committed_studies, decided_share
 
@@ -179,6 +186,7 @@ _MADE: Mapping[str, Callable[[int, int], Iterator[Simulated]]] = dict(
             _ranges,
             _groups,
             _looks,
+            _paths,
             _committed,
             _ladders,
         ),

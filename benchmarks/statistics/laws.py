@@ -47,6 +47,7 @@ def synthetic_laws() -> Iterator[Law]:
     yield shifted("normal, standard deviations 1 : 15", lambda g, size: rising * g.normal(size=size))
     yield shifted("lognormal", _lognormal)
     yield shifted("lognormal, standard deviations 15 : 1", lambda g, size: spreads * _lognormal(g, size))
+    yield shifted("lognormal, standard deviations 1 : 15", lambda g, size: rising * _lognormal(g, size))
     yield shifted("two modes, half of the seeds in each", lambda g, size: _modes(g, size, 0.5, 2.0, 0.1))
     yield shifted("learns in 85 % of seeds, noise .01", lambda g, size: _modes(g, size, 0.85, 1.0, 0.01), step=0.1)
     yield Law("one arm fails in a fifth of its seeds", np.array([-0.1, *[0.0] * (ARMS - 1)]), _one_fails)

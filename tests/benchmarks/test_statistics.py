@@ -15,6 +15,7 @@ from benchmarks.statistics.design import opposed_bound, opposed_shares
 from benchmarks.statistics.kinds import SLOPE, case_shares, cases, gathered, outcome
 from benchmarks.statistics.ladders import ladder_cases, ladder_shares
 from benchmarks.statistics.laws import ARMS, FloatArray, Law, committed_laws, committed_values, synthetic_laws
+from benchmarks.statistics.paths import errors, paths
 from benchmarks.statistics.shares import ALPHA, ArrayClaim, claims_at, family_shares, law_shares, limits, outcomes
 from report.statistics.test_verdicts import evidence
 from swapformer.report.statistics.claim_grammar import parse
@@ -188,3 +189,19 @@ def test_with_all_of_its_seeds_a_committed_study_decides_what_its_readme_says(
     folders = committed_studies()
     assert decided_share(folders[study], seeds) == pytest.approx(share)
     assert decided_share(folders[study], seeds - 1) > 0, "over eight choices of seven seeds"
+
+
+PATHS = dict(paths())
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_the_error_is_spent_once_on_every_path(name: str) -> None:
+    """Where looks are counted some verdict is wrong in at most 5 % of studies; the fault that a rule mends is seen."""
+    found = PATHS[name](STUDIES, 1)
+    assert found["counted"] <= 0.05 + NOISE
+    assert found["not counted"] > 0.055
+
+
+def test_paths_take_the_errors_that_looks_take() -> None:
+    assert errors(4) == pytest.approx([0.04, 0.005, 0.0025, 0.00125])
+    assert errors(3, reserved=True) == pytest.approx([0.02, 0.015, 0.0075])

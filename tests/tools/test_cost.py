@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from configs import every_part
 from swapformer.errors import UsageError
 from swapformer.model.cache import Cache
 from swapformer.model.generate import Prompt, StepwiseGeneration
 from swapformer.model.tokens import Tokens
-from swapformer.model.topology import Topology
+from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.paths import experiments_dir
 from swapformer.study.config.compose import compose, task_of
 from swapformer.study.config.cost import measure
@@ -277,3 +278,68 @@ def test_a_study_is_counted_before_it_was_run(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.splitlines()[1].split()[0] == "narrow"
     with pytest.raises(UsageError, match="--batch does nothing here"):
         main([str(study), "--batch", "2"])
+
+
+def executed(config: dict[str, Any], vocabulary: int, batch: int, length: int) -> tuple[int, int]:
+    """Operations that torch counts while a model trains on this machine's CPU, forward and backward."""
+    model = build_model(config, vocabulary).train()
+    with FlopCounterMode(display=False) as forward:
+        total = model(*model.example(batch, length, "cpu")).sum()
+        if (auxiliary := take_auxiliary_loss(model)) is not None:
+            total = total + auxiliary
+    with FlopCounterMode(display=False) as backward:
+        total.backward()
+    return int(forward.get_total_flops()), int(backward.get_total_flops())
+
+
+NOT_COUNTED = {
+    ("depth", "early_exit"): "its early answers are losses of training, which a plain forward does not have",
+    ("attention", "gated_delta"): "torch does not count the triangular systems, which swapformer does",
+    ("attention", "delta"): "as gated_delta",
+}
+"""Options whose operations torch's counter does not see in a plain forward and backward."""
+
+
+@pytest.mark.parametrize(("slot", "option"), every_part())
+def test_operations_are_those_that_a_cpu_executes(slot: str, option: str) -> None:
+    """Of every part: what is counted on the meta device is what torch's own counter sees on the CPU."""
+    if (slot, option) in NOT_COUNTED:
+        pytest.skip(NOT_COUNTED[slot, option])
+    chosen = [f"model/{slot}={option}"] if slot == "kernel" else [f"model/{slot}={option}", "model/kernel=reference"]
+    if option in ("linformer", "nystrom"):  # no model that predicts what comes next may have them
+        chosen += ["task=masked", "model/pattern=full", "task.block=128"]
+    try:
+        config = compose([*GPT, "model.num_layers=2", "model.max_len=128", *chosen])
+        vocabulary = task_of(config).vocab_size
+        found = measure(config, vocabulary, 2, [128], "float32")["lengths"][0]
+    except UsageError as refused:
+        pytest.skip(str(refused)[:80])
+    if slot == "kernel" and option != "reference":
+        pytest.skip("torch's counter leaves out its own fused attention on a CPU")
+    assert (found["forward"], found["backward"]) == executed(config, vocabulary, 2, 128)
+
+
+def test_operations_are_those_of_the_accelerator() -> None:
+    """On a GPU kernel=auto computes all pairs of a window, and a cumulative sum is a product with triangles."""
+    long = ["task=copy", "task.lengths=[4,500]", "task.eval_lengths=[510]", "model.max_len=2048", "model.num_layers=2"]
+    window = [*long, "model.d_model=64", "model.num_heads=4", "model/pattern=window", "model.pattern.before=31"]
+    plain = [*long, "model.d_model=64", "model.num_heads=4"]
+
+    def forward(*overrides: str) -> int:
+        return int(measure(compose(overrides), 40, 1, [1024], "float32")["lengths"][0]["forward"])
+
+    assert forward(*window, "trainer=gpu") == forward(*plain, "trainer=gpu") == forward(*plain, "trainer=cpu")
+    assert forward(*window, "trainer=cpu") < 0.5 * forward(*window, "trainer=gpu")
+    cope = [*GPT, "model/position=cope"]
+    on = {
+        kind: measure(compose([*cope, f"trainer={kind}"]), 40, 1, [64], "float32")["lengths"][0]
+        for kind in ("cpu", "gpu")
+    }
+    assert on["cpu"]["forward"] < on["gpu"]["forward"]
+    steps = {
+        position: compose([*GPT, "budget.flops=1e10", "model/kernel=reference", f"model/position={position}"])[
+            "budget"
+        ]["steps"]
+        for position in ("none", "cope")
+    }
+    assert steps["none"] > steps["cope"] > 0.5 * steps["none"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +24,35 @@ def chunks(x: Tensor, size: int) -> Tensor:
     return x.reshape(*x.shape[:2], -1, size, x.shape[-1])
 
 
+_COUNTED = ["cpu"]
+"""The kind of device that operations on the meta device are counted for, the newest last."""
+
+
+@contextmanager
+def counted_for(kind: str) -> Iterator[None]:
+    """Operations on the meta device, where tensors have no data, are those that this kind of device would execute."""
+    _COUNTED.append(kind)
+    try:
+        yield
+    finally:
+        _COUNTED.pop()
+
+
+def computed_on(x: Tensor) -> str:
+    """The kind of device that computes with x, such as `cpu` and `cuda`; on meta, the one that is counted for.
+
+    Whatever chooses another way of computing on another device asks this, or its operations would be counted wrongly.
+    """
+    return _COUNTED[-1] if x.is_meta else x.device.type
+
+
 def cumulative_sum(x: Tensor, dim: int) -> Tensor:
     """Σ_{j≤i} x_j along an axis: torch's own on a CPU, elsewhere by products with triangles of ones.
 
     On CUDA torch's own raises for floats where algorithms are deterministic. The products are over runs of 64, and over
     the sums of runs, so that memory stays linear.
     """
-    return x.cumsum(dim) if x.device.type == "cpu" else sum_by_triangles(x, dim)
+    return x.cumsum(dim) if computed_on(x) == "cpu" else sum_by_triangles(x, dim)
 
 
 def sum_by_triangles(x: Tensor, dim: int, run: int = 64) -> Tensor:

@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.interface import MAIN, Interface
+from swapformer.model.ops import counted_for
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.training.assemble import build_plan, factory
@@ -28,10 +29,18 @@ def built(config: Mapping[str, Any], asked: Interface | int, dtype: str) -> tupl
     return model, plan
 
 
-def batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: int | None) -> dict[str, int | None]:
+def kind_of_device(accelerator: str) -> str:
+    """The kind of device that a trainer's `accelerator` trains on."""
+    return {"gpu": "cuda", "auto": "cuda" if torch.cuda.is_available() else "cpu"}.get(accelerator, accelerator)
+
+
+def batch_cost(
+    model: Topology, given: Sequence[Any], length: int, kv_cache: int | None, kind: str = "cpu"
+) -> dict[str, int | None]:
     """The operations and bytes of one training batch [batch, length], whose arguments of a forward pass are `given`.
 
-    The model is on the meta device, in the precision that activations are counted in.
+    The model is on the meta device, in the precision that activations are counted in. `kind`: of the device that is to
+    execute it, whose kernels may compute more or fewer pairs.
 
     Returns:
         length: tokens of a sequence.
@@ -41,6 +50,11 @@ def batch_cost(model: Topology, given: Sequence[Any], length: int, kv_cache: int
         kv_cache: bytes that generation keeps of `length` tokens, a recurrent state included; None for an attention
             that has neither.
     """
+    with counted_for(kind):
+        return _counted(model, given, length, kv_cache)
+
+
+def _counted(model: Topology, given: Sequence[Any], length: int, kv_cache: int | None) -> dict[str, int | None]:
     saved, counter = _SavedBytes(model), partial(FlopCounterMode, display=False, custom_mapping=_MORE_OPERATIONS)
     with counter() as forward, saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         last: Tensor = model(*given)

@@ -13,7 +13,7 @@ from swapformer.results.history import UTILISATION
 from swapformer.task.base import Task
 from swapformer.training.callbacks import TrainingMonitor
 from swapformer.training.nodes import ranks_of
-from swapformer.training.operations import batch_cost, built
+from swapformer.training.operations import batch_cost, built, kind_of_device
 
 PEAKS: Mapping[str, tuple[float, float, float]] = {
     "B200": (2250, 1125, 75),
@@ -69,7 +69,8 @@ def least_seconds(config: Mapping[str, Any], task: Task, rows: int, device: str)
         return math.nan
     try:
         model, _ = built(config, task.interface, "float32")
-        found = batch_cost(model, model.example(rows, task.train_length, "meta"), task.train_length, None)
+        given, kind = model.example(rows, task.train_length, "meta"), kind_of_device(str(trainer["accelerator"]))
+        found = batch_cost(model, given, task.train_length, None, kind)
     except Exception:  # what it does depends on the data, or a part of the user's own does not count on meta
         return math.nan
     return (int(found["forward"] or 0) + int(found["backward"] or 0)) / most

@@ -12,7 +12,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import AttentionPlan, Kernel
 from swapformer.model.kernel.dense import SDPA, Reference
-from swapformer.model.ops import Constants
+from swapformer.model.ops import Constants, computed_on
 from swapformer.model.pattern import Reach
 from swapformer.model.position import Position
 
@@ -194,6 +194,6 @@ class Auto(Kernel):
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, position: Position, context: Context, dropout: float
     ) -> Tensor:
         kernel: Kernel = self.general if self.fused.refuses(plan, position) else self.fused
-        if not q.is_cuda and self.banded.pays(plan, context) and not self.banded.refuses(plan, position):
+        if computed_on(q) != "cuda" and self.banded.pays(plan, context) and not self.banded.refuses(plan, position):
             kernel = self.banded
         return kernel(q, k, v, plan, position, context, dropout)

@@ -15,7 +15,7 @@ from swapformer.model.context import Context
 from swapformer.model.dims import Dims
 from swapformer.model.kernel.base import AttentionPlan, Kernel, beyond_fused
 from swapformer.model.kernel.bias_blocks import attend_in_blocks, pays
-from swapformer.model.ops import head_sums
+from swapformer.model.ops import computed_on, head_sums
 from swapformer.model.position import Position, shared_bias
 
 
@@ -79,7 +79,7 @@ class SDPA(Kernel):
 
         A compiled model forms it at once, for torch's compiler cannot follow the windows.
         """
-        fits = q.device.type == "cpu" and dropout == 0 and not torch.compiler.is_compiling()
+        fits = computed_on(q) == "cpu" and dropout == 0 and not torch.compiler.is_compiling()
         return fits and pays(position, context)
 
     def __call__(
@@ -99,7 +99,9 @@ class SDPA(Kernel):
             if shared and q.shape[2] == 1:  # the heads of a group are as many queries of one head
                 rows = q.reshape(len(q), groups, -1, q.shape[3])
                 return attend(rows, k, v, attn_mask=_by_group(mask, groups, rows.shape[2])).reshape(q.shape)
-            if shared and q.is_cuda and mask is not None:  # torch's fused kernels there take groups or a mask
+            if (
+                shared and computed_on(q) == "cuda" and mask is not None
+            ):  # torch's fused kernels there take groups or a mask
                 k, v = (x.repeat_interleave(q.shape[1] // groups, dim=1) for x in (k, v))
                 shared = False
             return attend(q, k, v, attn_mask=mask, enable_gqa=shared)

@@ -31,7 +31,7 @@ from swapformer.study.config.pairs import attended_pairs
 from swapformer.task.base import Task
 from swapformer.training.assemble import build_plan, count_parameters, encoder_node, factory, rebuild_task
 from swapformer.training.inputs import total_loss
-from swapformer.training.operations import DTYPES, batch_cost, built
+from swapformer.training.operations import DTYPES, batch_cost, built, kind_of_device
 
 TASKS: dict[str, Task] = {}
 """The tasks that were built, by `task_key`."""
@@ -53,11 +53,12 @@ def task_key(config: Mapping[str, Any]) -> str:
 
 
 def once(counted: Callable[..., T]) -> Callable[..., T]:
-    """Remember a count by the configuration's model and task, since it depends only on them."""
+    """Remember a count by the configuration's model, task and accelerator, since it depends only on them."""
     known: dict[str, T] = {}
 
     def remembered(config: Mapping[str, Any], *more: str) -> T:
-        key = json.dumps([config["model"], config["task"], more], sort_keys=True)
+        on = config.get("trainer", {}).get("accelerator", "cpu")
+        key = json.dumps([config["model"], config["task"], on, more], sort_keys=True)
         if key not in known:
             known[key] = counted(config, *more)
         return known[key]
@@ -240,6 +241,9 @@ def measure(
 ) -> dict[str, Any]:
     """The costs of a resolved configuration at some lengths, as plain data.
 
+    Operations are those that the configuration's accelerator and kernel execute: on a GPU `kernel=auto` computes every
+    pair of a window, on a CPU only those of its blocks.
+
     With `checkpointed` layers are computed again in the backward pass, as trainer.gradient_checkpointing does: the
     budgets and matches of studies count a model's own operations, and leave it out.
 
@@ -248,6 +252,7 @@ def measure(
             depends on the data or a device.
     """
     model, plan = built(config, asked, dtype)
+    kind = kind_of_device(str(config["trainer"]["accelerator"]))
     for stack in stacks(model).values():
         stack.checkpointed = checkpointed
     with torch.device("meta"):
@@ -261,7 +266,7 @@ def measure(
             )
     try:
         costs = [
-            batch_cost(model, model.example(batch, length, "meta"), length, one and batch * one)
+            batch_cost(model, model.example(batch, length, "meta"), length, one and batch * one, kind)
             for length in lengths
             for one in [kept_bytes(plan, length, DTYPES[dtype]) if model.stack.can_cache else None]
         ]
