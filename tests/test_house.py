@@ -447,6 +447,7 @@ ASKED = {
     ("layers.py", "nn.Parameter"): "an attribute of unknown type, checked before it is believed",
     ("own.py", "nn.Module"): "what a constructor of the user's gave, which is no part",
     ("own.py", "Tensor"): "what a module of the user's gave: logits, or something that has them",
+    ("ops.py", "CountedFor"): "finds the mode that says for which device operations are counted, which is no part",
     ("own.py", "Mapping"): "what a module of the user's gave: logits, or something that has them",
 }
 """The `isinstance` of model/: file and class, and why it is no question about a part."""

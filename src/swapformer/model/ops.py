@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from swapformer.model.layers import gain
 from swapformer.model.tokens import Tokens
@@ -24,18 +25,15 @@ def chunks(x: Tensor, size: int) -> Tensor:
     return x.reshape(*x.shape[:2], -1, size, x.shape[-1])
 
 
-_COUNTED = ["cpu"]
-"""The kind of device that operations on the meta device are counted for, the newest last."""
+class CountedFor(TorchFunctionMode):
+    """A mode in which operations on the meta device, where tensors have no data, are those of a kind of device."""
 
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
 
-@contextmanager
-def counted_for(kind: str) -> Iterator[None]:
-    """Operations on the meta device, where tensors have no data, are those that this kind of device would execute."""
-    _COUNTED.append(kind)
-    try:
-        yield
-    finally:
-        _COUNTED.pop()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def computed_on(x: Tensor) -> str:
@@ -43,7 +41,10 @@ def computed_on(x: Tensor) -> str:
 
     Whatever chooses another way of computing on another device asks this, or its operations would be counted wrongly.
     """
-    return _COUNTED[-1] if x.is_meta else x.device.type
+    if not x.is_meta:
+        return x.device.type
+    modes = reversed(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
+    return next((mode.kind for mode in modes if isinstance(mode, CountedFor)), "meta")
 
 
 def cumulative_sum(x: Tensor, dim: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from swapformer.interface import MAIN, Interface
-from swapformer.model.ops import counted_for
+from swapformer.model.ops import CountedFor
 from swapformer.model.plan import ModelPlan
 from swapformer.model.topology import Topology, take_auxiliary_loss
 from swapformer.training.assemble import build_plan, factory
@@ -50,7 +50,7 @@ def batch_cost(
         kv_cache: bytes that generation keeps of `length` tokens, a recurrent state included; None for an attention
             that has neither.
     """
-    with counted_for(kind):
+    with CountedFor(kind):
         return _counted(model, given, length, kv_cache)
 
 
