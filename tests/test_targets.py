@@ -23,7 +23,15 @@ from swapformer.study.config.hydra_errors import explained
 from swapformer.study.launch.local import LocalLauncher
 from swapformer.study.launch.ray import RayLauncher
 from swapformer.study.launch.slurm import SlurmLauncher
-from swapformer.targets import VARIABLE, find, require_known, targets
+from swapformer.targets import (
+    VARIABLE,
+    find,
+    require_known,
+    source_files,
+    targets,
+    unlisted_imports,
+    unseen_code,
+)
 from swapformer.training.assemble import build_plan
 from swapformer.training.fit import fit
 from swapformer.training.weights import restore
@@ -348,3 +356,36 @@ def test_what_names_no_class_or_no_key_is_told_so() -> None:
         make_destination({"api_key": "0"})
     with pytest.raises(UsageError, match=r"seed must refer to a key .* Hydra's own settings are no part"), explained():
         compose(["task=copy", "seed=${hydra.runtime.cwd}"])
+
+
+def test_modules_that_are_imported_by_name_are_part_of_an_id_and_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "named_here").mkdir()
+    (tmp_path / "named_here" / "__init__.py").touch()
+    (tmp_path / "named_here" / "by_name.py").write_text("x = 1\n")
+    (tmp_path / "beside.py").write_text("y = 1\n")
+    (tmp_path / "named_here" / "part.py").write_text(
+        "import json, importlib\nfrom beside import y\nimport numpy\n"
+        "other = importlib.import_module('named_here.by_name')\nclass Part:\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "named_here")
+    assert set(source_files("named_here.part")) == {"named_here.part", "named_here.by_name"}
+    assert unseen_code({"a": {"_target_": "named_here.part.Part"}}) == ["beside.py"]
+    (tmp_path / "named_here" / "made.py").write_text(
+        "import importlib\nclass Part:\n    at = importlib.import_module('named_' + 'here')\n"
+    )
+    assert unseen_code({"_target_": "named_here.made.Part"}) == [
+        "what made.py imports by a name that it makes while it runs"
+    ]
+    assert unseen_code({"_target_": "torch.optim.SGD"}) == []
+
+
+def test_files_that_a_script_imports_and_nobody_listed_are_named(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("import deeper\n")
+    (tmp_path / "deeper.py").write_text("import json\n")
+    script = tmp_path / "train.py"
+    script.write_text("import helper\nimport numpy\n")
+    assert unlisted_imports(script, [script]) == ["helper.py", "deeper.py"]
+    assert unlisted_imports(script, [script, tmp_path / "helper.py", tmp_path / "deeper.py"]) == []

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.util import find_spec
@@ -229,6 +230,73 @@ def source_files(module: str) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+NOT_IN_ID = "not part of the id: "
+"""How the note on code begins whose content no id holds."""
+
+
+def unseen_code(config: object) -> list[str]:
+    """The code that the classes of the user's own in a configuration depend on and that no id holds, in words.
+
+    Those are files outside the packages that the user allows and outside installed ones, such as a helper beside the
+    module, and modules whose names are made while it runs.
+    """
+    own = [name for name in targets(config) if _within(name, _users(allowed()))]
+    known = {name: path for each in own for name, path in source_files(find(each).__module__).items()}
+    found: dict[str, None] = {}
+    for name, path in known.items():
+        for each in _imports(name, path):
+            top = None if _within(each, _users(allowed())) else _source(each.partition(".")[0])
+            if top is not None and top not in known.values() and not _is_installed(top):
+                found[top.name if top.name != "__init__.py" else f"{top.parent.name}/"] = None
+        if _imports_by_made_names(path):
+            found[f"what {path.name} imports by a name that it makes while it runs"] = None
+    return list(found)
+
+
+def unlisted_imports(script: Path, listed: Iterable[Path]) -> list[str]:
+    """The names of files beside a script that it imports, they too, and that are not among those `listed`."""
+    known = {each.resolve() for each in listed}
+    found: dict[str, None] = {}
+    waiting, seen = [script.resolve()], set[Path]()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        try:
+            names = list(_imports(path.stem, path))
+        except (OSError, SyntaxError, ValueError):
+            continue  # what runs it will say so
+        for word in dict.fromkeys(name.partition(".")[0] for name in names if name):
+            for near in (path.parent / f"{word}.py", path.parent / word / "__init__.py"):
+                if near.is_file():
+                    waiting.append(near.resolve())
+                    if near.resolve() not in known and near.resolve() != script.resolve():
+                        found[os.path.relpath(near, script.resolve().parent)] = None
+    return list(found)
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether a file is Python's own or of an installed package, whose version says what it is."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    places = [Path(sysconfig.get_paths()[name]) for name in names] + [Path(__file__).parent]
+    return any(path.is_relative_to(place) for place in places) or "site-packages" in path.parts
+
+
+def _imports_by_made_names(path: Path) -> bool:
+    """Whether a file imports modules by names that its text does not hold."""
+    return any(
+        _is_import_call(node) and not (node.args and isinstance(node.args[0], ast.Constant))
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+    )
+
+
+def _is_import_call(node: ast.Call) -> bool:
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return called in ("import_module", "__import__")
+
+
 def _source(module: str) -> Path | None:
     """The file of a module's source; None where it has none."""
     try:
@@ -250,6 +318,10 @@ def _imports(module: str, path: Path) -> Iterator[str]:
             whole = ".".join(filter(None, (base, node.module)))
             yield whole
             yield from (f"{whole}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and _is_import_call(node) and node.args:
+            given = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            if isinstance(given, str):  # importlib.import_module("helper")
+                yield given
 
 
 def _within(name: str, packages: Sequence[str]) -> bool:

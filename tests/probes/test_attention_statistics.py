@@ -334,3 +334,13 @@ def test_an_attention_to_all_keys_keeps_the_pattern_that_says_which_are_allowed(
     """Without it the probe took padding for keys that may be seen."""
     model: Any = Subject(small([f"model/attention={kind}", "model/pattern=full"]), "attention").build()
     assert getattr(model.stack.layers[0].attention, "pattern", None) is not None
+
+
+def test_a_query_that_may_look_at_one_key_only_is_not_counted() -> None:
+    """It has no choice: counted, each first token would raise the score of looking at the first key."""
+    inputs = torch.zeros(1, 4, dtype=torch.int64)
+    allowed = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
+    weights = torch.eye(4)[None, None].expand(1, 2, 4, 4)
+    seen = SeenAttention.of(Batch(inputs=inputs, targets=inputs), weights, allowed, None)
+    assert seen.counted.tolist() == [[[False, True, True, True]] * 2]
+    assert seen.counted.sum() == 2 * 3 and not bool((seen.counted & (seen.allowed.sum(-1) == 1)).any())

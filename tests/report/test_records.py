@@ -102,7 +102,17 @@ def test_undecodable_bytes_are_damage_too(store: Store) -> None:
     assert statuses(store)["a", 0] == "corrupt"
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1e308])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_record_with_a_number_that_nobody_writes_is_damaged(store: Store, value: float) -> None:
+    """Such as 1e999, which is no finite number: the trial is not complete."""
+    store.write_trial("a", 0, {"val/loss": value, "val/accuracy": 0.5})
+    store.write_manifest()
+    records = read(store.study, store.runs)
+    assert records.metrics.empty and records.count("corrupt") == 1
+    assert "`metrics` must hold finite numbers, but 'val/loss' is" in records.problems[0]
+
+
+@pytest.mark.parametrize("value", [-1e308])
 def test_a_metric_that_is_no_finite_number_is_left_out_and_named(store: Store, value: float) -> None:
     store.write_trial("a", 0, {"val/loss": value, "val/accuracy": 0.5})
     store.write_manifest()

@@ -58,7 +58,7 @@ def test_a_row_without_a_value_is_damaged_and_one_that_is_no_number_is_a_value(t
         20,
         50,
     ]
-    assert frame["value"].isna().sum() == 1 and "1 damaged lines" in problems[0]
+    assert frame["value"].isna().sum() == 1 and "1 damaged line was" in problems[0]
 
 
 def test_a_resumed_trial_keeps_the_bytes_of_the_rows_up_to_its_checkpoint(tmp_path: Path) -> None:
@@ -117,3 +117,10 @@ def test_the_newest_value_is_that_of_the_metric_alone(tmp_path: Path) -> None:
     writer.write(9, {"val/loss": 7.0})
     assert newest_value(tmp_path, "train/loss") == 2.5 and newest_value(tmp_path, "val/loss") == 7.0
     assert newest_value(tmp_path, "val/accuracy") is None and newest_value(tmp_path / "none", "val/loss") is None
+
+
+def test_every_damaged_line_is_counted_in_a_file_that_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_bytes(b"\xff\xfe\x00\n\x01\n\x02")
+    problems: list[str] = []
+    assert read_history(tmp_path, None, problems).empty
+    assert problems[-1].endswith("metrics.csv: 2 damaged lines were left out")

@@ -41,6 +41,32 @@ def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
     assert json.loads((store.directory(ID) / "record.json").read_bytes())["schema_version"] == SCHEMA_VERSION
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("1.5", "2.5"), ('"lower"', '"higher"'), ('"finished"', '"diverged"'), ('"counting": 3.0', '"counting": 9.0')],
+)
+def test_a_result_that_is_changed_by_hand_is_noticed(store: Store, before: str, after: str) -> None:
+    record = Record(
+        ID, "finished", seed=0, metrics={"val/loss": 1.5}, directions={"val/loss": "lower"},
+        baselines={"val/loss": {"counting": 3.0}},
+    )  # fmt: skip
+    store.write(record)
+    path = store.directory(ID) / "record.json"
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after, 1))
+    found = store.peek(ID)
+    assert found is not None and found.status == "corrupt" and "not those that were written" in (found.reason or "")
+
+
+def test_a_record_of_before_there_was_a_sum_is_read(store: Store) -> None:
+    content = json.loads(Record(ID, "finished", seed=0, metrics={"val/loss": 1.5}).to_json())
+    del content["check"]
+    assert parse(json.dumps(content).encode(), ID).metrics == {"val/loss": 1.5}
+    content["metrics"]["val/loss"] = 1e999
+    with pytest.raises(files.CorruptFile, match="must hold finite numbers"):
+        parse(json.dumps(content).encode(), ID)
+
+
 def test_numbers_that_are_not_finite_are_left_out_of_the_record(store: Store) -> None:
     store.write(Record(ID, "diverged", metrics={"val/loss": float("nan"), "val/accuracy": 0.25}))
     found = store.read(ID)

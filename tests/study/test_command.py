@@ -258,3 +258,14 @@ def test_an_interrupted_command_goes_on_from_its_checkpoint_and_leaves_nothing_r
     histories = [Path("runs/trials", each, "metrics.csv").read_text() for each in (record.id, expected.id)]
     assert histories[0] == histories[1], "the curve has its beginning too, by which times to a target are told"
     assert len(log.read_text().splitlines()) == 20, "steps that were done are not done again"
+
+
+def test_a_metric_without_a_slash_is_told_exactly_that() -> None:
+    raw = {
+        "run": "python t.py --seed {seed}",
+        "metrics": {"loss": "lower"},
+        "baseline": "a",
+        "arms": {"a": [], "b": []},
+    }
+    with pytest.raises(UsageError, match="with a slash between, such as val/loss, but it is 'loss'"):
+        with_command(raw)

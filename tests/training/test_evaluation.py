@@ -15,7 +15,7 @@ import torch
 from swapformer.results.items import read_items
 from swapformer.study.config.compose import compose
 from swapformer.task import Copy, Task
-from swapformer.task.base import Batch
+from swapformer.task.base import Batch, EvaluationSet
 from swapformer.training.data import EvaluationStream, ItemDigest
 from swapformer.training.fit import Outcome, fit
 from task.test_purity import YAMLS, build
@@ -144,3 +144,17 @@ class TestDigests:
         list(EvaluationStream(source, 2, None, plain))
         list(EvaluationStream(source, 2, 50, drawn))
         assert plain.summary == drawn.summary and plain.items == 64
+
+
+def test_sets_of_one_length_are_judged_at_positions_of_their_own() -> None:
+    """Equal draws would judge all sets at the same places, and call that evidence from several."""
+    inputs = torch.zeros(2, 6, dtype=torch.int64)
+
+    def positions(name: str) -> list[list[int]]:
+        source = EvaluationSet(name, 3, lambda _: Batch(inputs=inputs, targets=inputs))
+        return [batch.position[0].tolist() for batch in EvaluationStream(source, 3, 100)]  # type: ignore[index]
+
+    one, other = positions("val"), positions("val@64")
+    assert one == positions("val") and one != other
+    assert all(here != there for here, there in zip(one, other, strict=True))
+    assert one[0] != one[1], "and so is each batch"

@@ -116,6 +116,21 @@ def test_a_killed_run_that_is_started_again_ends_bit_equal(
     assert outcome == expected
 
 
+def test_a_run_that_is_killed_between_the_parts_of_a_batch_ends_bit_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint within a batch would lose the gradients of the parts that were done, or count them twice."""
+    config = tiny("trainer.accumulate_grad_batches=2", "checkpoint_every=3", "eval.every=100")
+    expected = fit(config, tmp_path / "whole")
+    for step in (4, 11):
+        with monkeypatch.context() as patch:
+            kill_at(patch, step, "on_train_batch_end")
+            with pytest.raises(Killed):
+                fit(config, tmp_path / "killed")
+    assert fit(config, tmp_path / "killed") == expected
+    assert equal(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+
+
 def test_a_whole_model_of_the_users_own_resumes_bit_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWAPFORMER_PACKAGES", "own_models")
     config = tiny("model.dropout=0", "model=own", "model.module._target_=own_models.GPT")  # which has dropout

@@ -25,6 +25,7 @@ from swapformer.ranges import Within
 from swapformer.results.config import FILLED
 from swapformer.results.history import COLUMNS, HistoryWriter, read_history
 from swapformer.results.shapes import Finding
+from swapformer.targets import NOT_IN_ID, unlisted_imports
 from swapformer.task.base import Direction
 
 if TYPE_CHECKING:
@@ -145,8 +146,19 @@ class Command(Measurement):
                 f"without it; it left {given}{suggest(missing[0], metrics)}"
             )
         lost = [f"{name} is {value}: it counts as lost" for name, value in known.items() if not math.isfinite(value)]
+        lost += [f"{NOT_IN_ID}{name}" for name in self._unlisted()]
         steps = max(history, default=0)
         return Outcome("finished", metrics=known, directions=dict(self.metrics), steps=steps, notes=tuple(lost))
+
+    def _unlisted(self) -> list[str]:
+        """The files that the command's Python scripts import and that `code` does not name."""
+        scripts = [Path(word) for word in self.words if word.endswith(".py") and Path(word).is_file()]
+        listed = [*map(Path, self.code), *scripts]
+        found = [name for script in scripts for name in unlisted_imports(script, listed)]
+        found += [
+            script.name for script in scripts if script.resolve() not in {Path(each).resolve() for each in self.code}
+        ]
+        return list(dict.fromkeys(found))
 
     def _execute(self, words: Sequence[str], log: IO[bytes], threads: int) -> None:
         """Run it; whatever ends this process' wait ends the command and all that it has started."""

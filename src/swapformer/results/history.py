@@ -180,10 +180,12 @@ def read_history(folder: Path, metrics: Sequence[str] | None, problems: list[str
             na_filter=False,  # a row without a value is a damaged one
         ).astype({"value": "float64"})  # of a text to the last digit, which read_csv gives only since pandas 3
     except (ValueError, OverflowError):  # a damaged row somewhere: row by row, which is slower
-        lines = _whole_lines(whole)[1:]
+        lines = _whole_lines(whole)
+        lines = lines[1:] if lines[0] == HEADER.strip().encode() else lines  # a damaged header is a damaged line too
         rows = [row for row in map(parse_row, lines) if row is not None]
         frame = pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64"}) if rows else empty
-        problems.append(f"{path}: {len(lines) - len(rows)} damaged lines were left out")
+        lost = len(lines) - len(rows)
+        problems.append(f"{path}: {lost} damaged line{' was' if lost == 1 else 's were'} left out")
     if metrics is not None:
         frame = frame[frame["metric"].isin(list(metrics))]
     return frame.drop_duplicates(["step", "metric"], keep="last").sort_values(["metric", "step"], kind="stable")

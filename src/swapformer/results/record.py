@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -123,7 +124,8 @@ class Record:
     def to_json(self) -> str:
         """The text of `record.json`."""
         values = asdict(self) | {"metrics": finite(self.metrics), "standard_errors": finite(self.standard_errors)}
-        return json.dumps({"schema_version": SCHEMA_VERSION, **values}, indent=1, allow_nan=False) + "\n"
+        content = {"schema_version": SCHEMA_VERSION, **values, "check": _sum_of_results(values)}
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def parse(text: bytes, trial: str) -> Record:
@@ -139,10 +141,17 @@ def parse(text: bytes, trial: str) -> Record:
             f"the record of trial {trial} has schema version {version}, but this swapformer reads up to "
             f"{SCHEMA_VERSION}; update swapformer or choose another runs_dir"
         )
+    check = values.pop("check", None)
+    _require(
+        check is None or check == _sum_of_results(values),
+        "its results are not those that were written: some were changed since",
+    )
     record = from_json(Record, values := _migrated(values, version))
     _require(record.id == trial, f"it belongs to trial {quote(record.id)}")
     _require(record.status in STATUSES, f"unknown status {quote(record.status)}")
     _require(record.status != FINISHED or "metrics" in values, "a finished trial must hold `metrics`")
+    for name, value in record.metrics.items():
+        _require(math.isfinite(value), f"`metrics` must hold finite numbers, but {quote(name)} is {value}")
     for name in _COUNTS:
         _require(0 <= (count := getattr(record, name)) < math.inf, f"`{name}` must be a count, but is {count}")
     return record
@@ -177,6 +186,16 @@ def finite(values: Mapping[str, float]) -> dict[str, float]:
 def now() -> str:
     """This moment, ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+_RESULTS = ("status", "metrics", "standard_errors", "directions", "evaluation", "exact", "baselines")
+"""The fields that the sum in a record is over: what verdicts are made of."""
+
+
+def _sum_of_results(values: Mapping[str, Any]) -> str:
+    """A hash of a record's results, by which a change by hand is noticed."""
+    held = json.dumps([values.get(name) for name in _RESULTS], sort_keys=True)
+    return hashlib.sha256(held.encode()).hexdigest()[:16]
 
 
 _COUNTS = ("attempts", "seconds", "steps", "tokens")

@@ -46,6 +46,11 @@ def with_command(raw: Mapping[str, Any]) -> dict[str, Any]:
             "`metrics` of a study of a command must say which way each is better, such as {val/loss: lower}, not "
             f"{quote(metrics)}"
         )
+    if plain := [str(name) for name in metrics if "/" not in str(name)]:
+        raise UsageError(
+            "a metric of a command must be named by what it was measured on and what it is, with a slash between, such "
+            f"as val/{plain[0]}, but it is {quote(plain[0])}"
+        )
     names = {*_PLACEHOLDER.findall(own["run"])} - {*FILLED}
     content["metrics"] = list(metrics)
     node = [*_SHARED, f"measure.run={_override(own['run'])}", f"++measure.metrics={_override(metrics)}"]

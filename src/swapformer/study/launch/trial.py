@@ -6,7 +6,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from swapformer.results.store import Store
 from swapformer.study.launch.machine import alone, computing, hardware
 from swapformer.study.launch.provenance import Provenance, machine_info
 from swapformer.study.launch.signals import ORPHANED, deferred_signals, sigterm_raises
-from swapformer.targets import targets
+from swapformer.targets import NOT_IN_ID, targets, unseen_code
 from swapformer.training.signals import SigtermReceived
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def _fit_or_measure(config: Config, folder: Path) -> Outcome:
     from swapformer.measure import measure
     from swapformer.probes import fit_watched
 
-    return measure(config, folder) if config.get("measure") else fit_watched(config, folder)
+    outcome = measure(config, folder) if config.get("measure") else fit_watched(config, folder)
+    return replace(outcome, notes=(*outcome.notes, *(f"{NOT_IN_ID}{each}" for each in unseen_code(config))))
 
 
 def require_as_named(trial: Trial) -> None:
