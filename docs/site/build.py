@@ -39,6 +39,7 @@ GUIDES = (
 """The guides in the order of the menu; others follow."""
 OTHERS = {
     "How verdicts are judged": "docs/statistics.md",
+    "Verdicts that changed": "docs/changed_verdicts.md",
     "Files and exit statuses": "docs/files.md",
     "Measurements": "docs/measurements.md",
     "Reliability": "docs/reliability.md",
