@@ -241,7 +241,7 @@ def build(
     metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     public = {
         "table.md": _table_md(records, views),
-        "results.csv": results_csv(records, metrics, path.before),
+        "results.csv": results_csv(records, metrics, path.published),
         HISTORY: history_csv(records),
     }
     items = npz(published_items(records))

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,12 @@ class Question:
 
 
 def records_of(
-    table: pd.DataFrame, asked: Question, name: str = "results"
-) -> tuple[Records, list[str], dict[str, dict[str, float | None]]]:
+    table: pd.DataFrame, asked: Question, name: str = "results",
+    known: Mapping[str, Mapping[str, float | None]] | None = None,
+) -> tuple[Records, list[str], dict[str, dict[str, float | None]]]:  # fmt: skip
     """The records in a table, what should be known of it, and the values of each run by its id; none of a missing one.
+
+    `known`: the values of runs that were judged before, which keep their ids.
 
     A value that is no finite number is None.
 
@@ -144,11 +148,12 @@ def records_of(
     values: dict[str, dict[str, float | None]] = {}
     for key, run in long.groupby([*conditions, "arm", "seed"], sort=False):
         *where, arm, label = map(str, key)
-        trial, condition = digest([*where, arm, label]), _condition(conditions, where)
-        cell, own = (condition, arm, _seed(arm, label, asked.paired)), values.setdefault(trial, {})
+        pairs = list(zip(run["metric"], run["value"], strict=True))
+        own = {str(metric): value if math.isfinite(value) else None for metric, value in pairs}
+        trial, condition = _id(where, arm, label, own, known or {}), _condition(conditions, where)
+        cell, values[trial] = (condition, arm, _seed(arm, label, asked.paired)), own
         cells.append((*cell, trial, FINISHED, "", float(run[STEPS].max()), *_UNKNOWN[2:]))
-        for metric, value in zip(run["metric"], run["value"], strict=True):
-            own[metric] = value if math.isfinite(value) else None
+        for metric, value in pairs:
             if math.isfinite(value):
                 metrics.append((*cell, trial, metric, value, math.nan))
             else:
@@ -403,6 +408,8 @@ def judge_table(
         )
     if fresh and kept is not None and kept.is_file():
         remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
+    if values:
+        records, remarks, own = records_of(table, asked, name, values)
     records = replace(records, manifest=replace(records.manifest, ledger=before))
     path = look_path(claims_of(records.manifest), records)
     changed = sum(
@@ -428,6 +435,26 @@ def judge_table(
             lost = f"this look could not be kept in {kept} ({error.strerror}): judge from a folder of your own"
             return replace(report, caveats=(lost, *report.caveats))
     return report
+
+
+def _id(
+    where: Sequence[str], arm: str, label: str, own: Mapping[str, float | None],
+    known: Mapping[str, Mapping[str, float | None]],
+) -> str:  # fmt: skip
+    """What a run is known by: its conditions, arm and label.
+
+    A column is a condition only once it holds two values. So a run that was judged before, with the same values and
+    without some of these conditions, keeps the id that it had.
+    """
+    now = digest([*where, arm, label])
+    if now in known:
+        return now
+    for left in (kept for count in range(len(where)) for kept in combinations(where, count)):
+        there = known.get(before := digest([*left, arm, label]), {})
+        both = own.keys() & there.keys()
+        if both and all(own[metric] == there[metric] for metric in both):
+            return before
+    return now
 
 
 def _trials(manifest: Manifest) -> dict[int, list[str]]:

@@ -38,6 +38,7 @@ from swapformer.results.arms import RUNG, ArmDifference, Cell, arm_name
 from swapformer.results.files import write_atomic
 from swapformer.results.items import Items, read_items
 from swapformer.results.ledger import (
+    AGAIN,
     LOOK,
     OF,
     UNKNOWN,
@@ -297,7 +298,7 @@ def _require_whole(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> Non
     names = dict.fromkeys((row["metric"], row.get("note", "").partition("\n")[0]) for row in judged)
     for (name, _), look in zip(names, looks_in_rows(rows)[0], strict=True):
         before |= look.trials.keys()
-        own, of, all_known = name.removeprefix(LOOK).partition(OF)
+        own, of, all_known = name.removeprefix(LOOK).partition(AGAIN)[0].partition(OF)
         seeds = len(before) if look.seeds is None else len(look.seeds)
         if own != str(seeds) or (of and all_known != str(len(before))):
             raise ValueError(f"{name} must be of {name.removeprefix(LOOK)} seeds, but up to it there are {len(before)}")

@@ -17,6 +17,8 @@ LOOK = "look@"
 """The metric of a look's rows in `results.csv` begins with this; the number of seeds follows."""
 OF = " of "
 """What stands between the seeds of such a look and those up to it, where it judged with some of them."""
+AGAIN = "#"
+"""What stands before a look's number, where another one has its name and its claims."""
 ABSENT = "absent"
 """The status of the row of a look that lists the cells which had no result."""
 UNKNOWN = LOOK + "unknown"
@@ -182,9 +184,12 @@ def look_rows(looks: Sequence[Look], unknown: str) -> list[dict[str, str]]:
     """
     rows = [{"metric": UNKNOWN, "status": "judged"}] if unknown else []
     known: dict[int, None] = {}
-    for look in looks:
+    named: set[tuple[str, str]] = set()
+    for number, look in enumerate(looks, 1):
         known |= dict.fromkeys(look.trials)
         name = f"{LOOK}{len(known)}" if look.seeds is None else f"{LOOK}{len(look.seeds)}{OF}{len(known)}"
+        name += f"{AGAIN}{number}" if (name, look.claims) in named else ""  # failed trials were run again
+        named.add((name, look.claims))
         of_look = {
             "metric": name, "value": repr(look.error), "status": "judged",
             "environment": "; ".join(look.environments), "note": look.claims,

@@ -442,3 +442,106 @@ def test_looks_are_the_same_in_a_table_and_back() -> None:
     assert Ledger.from_json(Ledger((Series(looks),), "", {"x": (1,), "y": None}).to_json()) == Ledger(
         (Series(looks),), "", {"x": (1,), "y": None}
     )
+
+
+class TestWhatHuntersFound:
+    """Paths on which a look was lost, taken twice or given the wrong seeds."""
+
+    def test_looks_at_trials_that_are_run_again_are_read_back_from_a_table(self, store: Store) -> None:
+        """Several looks then have the same number of seeds and the same claims."""
+        from swapformer.report.results_csv import read_results, results_csv
+
+        store.seeds = range(6)
+        train(store, ARMS, [5])
+        claim = better("c", 0.48)
+        train(store, ["c"], [2, 3, 4, 5], status="failed")
+        judged(store, claim)
+        train(store, ["c"], [2, 3, 4])
+        judged(store, claim)
+        train(store, ["c"], [5])
+        report = judged(store, claim)
+        assert errors(store) == [[0.04, 0.005, 0.0025]]
+        path = store.root / "results.csv"
+        looks = sequential.look_path(claims_of(report.records.manifest), report.records).published
+        path.write_text(results_csv(report.records, ["val/loss"], looks))
+        asked = replace(report.records.manifest, cells=(), seeds=(), settings={}, ledger=Ledger())
+        again = read_results(path, asked)
+        assert [look.error for look in again.manifest.ledger.series[0].looks] == [0.04, 0.005, 0.0025]
+        (verdict,) = sequential.judge_all(claims_of(again.manifest), again)[""]
+        (first,) = report.verdicts
+        assert (verdict.outcome, verdict.level, verdict.pairs) == (first.outcome, first.level, first.pairs)
+        assert not sequential.look_path(claims_of(again.manifest), again).added, "reading is no look"
+
+    def test_arms_that_train_otherwise_are_no_older_claims_in_a_table_either(self, store: Store) -> None:
+        judged(store, better("a"))
+        settings = [{"arm": arm, "id": f"id of {arm}" if arm != "a" else "another"} for arm in ARMS]
+        report = judged(store, better("a"), settings=settings)
+        first, second = sequential.look_path(claims_of(report.records.manifest), report.records).published
+        assert first.claims.startswith("gone") and not second.claims.startswith("gone")
+
+    def test_a_look_of_another_folder_has_the_seeds_that_it_had_there(self, store: Store) -> None:
+        store.seeds = range(8)
+        train(store, ARMS, range(5, 8))
+        five, other = replace(store, name="A", seeds=range(5)), replace(store, name="B", manifest={})
+        judged(five, better("a", 0.0))
+        judged(other, better("c"))
+        (found,) = judged(other, better("a", 0.0)).verdicts
+        assert sum(map(sum, errors(other))) <= 0.0501 or len(errors(other)[0]) == 3
+        assert (found.pairs, found.look) == (5, 5) or found.level <= 0.005
+
+    def test_a_look_that_adds_seeds_is_remembered_by_all_of_its_trials(self, store: Store) -> None:
+        judged(store, better("a"))
+        store.seeds = range(8)
+        train(store, ARMS, range(5, 8))
+        judged(store, better("a"), better("c"))
+        shutil.rmtree(store.study)
+        store.manifest, store.seeds = {}, range(5)
+        (found,) = judged(store, better("c")).verdicts
+        assert found.level <= 0.005
+
+    def test_some_forty_looks_end_in_no_error_and_give_nothing_back(self, store: Store) -> None:
+        for number in range(42):
+            report = judged(store, better("a", 0.001 * number))
+        spent = errors(store)[0]
+        assert len(spent) == 42 and sum(spent) <= 0.05 + 1e-6 and min(spent) > 0
+        assert report.verdicts[0].level < 1e-6
+
+    def test_a_verdict_says_whether_trials_that_were_run_again_agree(self, store: Store) -> None:
+        train(store, ["c"], [3, 4], status="failed")
+        assert judged(store, better("c", 0.2)).verdicts[0].outcome == "supported"
+        for seed in (3, 4):
+            store.write_trial("c", seed, {"val/loss": 4.0 + seed})
+        (said,) = judged(store, better("c", 0.2)).verdicts[0].qualifiers
+        assert said.startswith("but all 5 seeds together no longer decide it (")
+
+    def test_a_verdict_that_all_seeds_contradict_says_so(self, store: Store) -> None:
+        judged(store, better("c", 0.3))
+        store.seeds = range(12)
+        train(store, ["b"], range(5, 12))
+        for seed in range(5, 12):
+            store.write_trial("c", seed, {"val/loss": 30.0 + noise("c", seed)})
+        (said,) = judged(store, better("c", 0.3)).verdicts[0].qualifiers
+        assert said == "but all 12 seeds together say the opposite" or said.startswith("but all 12 seeds together no")
+
+    def test_a_table_that_gets_a_condition_keeps_its_looks(self, tmp_path: Path) -> None:
+        rows = [
+            {"arm": arm, "seed": s, "size": size, "metric": "loss", "value": VALUES[arm] + noise(arm, s) + more}
+            for size, more in (("s", 0), ("m", 1)) for arm in ("b", "c") for s in range(5)
+        ]  # fmt: skip
+        table, kept = pd.DataFrame(rows), tmp_path / "kept.json"
+        for part in (table[table["size"] == "s"], table):
+            report = sf.judge(part, "b", kept, metrics={"loss": ""}, paired=True)
+        found = json.loads(kept.read_text())["ledger"]["series"]
+        assert [[look["error"] for look in series["looks"]] for series in found] == [[0.04, 0.005]]
+        assert max(verdict.level for verdict in report.verdicts) <= 0.005
+
+    def test_an_exact_claim_takes_no_error(self, store: Store) -> None:
+        exact = {"text": "e", "lower": {"arm": "c", "than": "b", "metric": "bytes", "margin": 0}}
+        store.metrics = ["val/loss", "bytes"]
+        for arm in ARMS:
+            for seed in range(5):
+                metrics = {"val/loss": VALUES[arm] + noise(arm, seed), "bytes": 10.0 - (arm == "c")}
+                store.write_trial(arm, seed, metrics)
+        assert judged(store, exact, exact=["bytes"]).verdicts[0].outcome == "supported" and errors(store) == []
+        both = judged(store, exact, better("c"), exact=["bytes"]).verdicts
+        assert errors(store) == [[0.04]] and both[1].level == pytest.approx(0.04)

@@ -351,6 +351,8 @@ def unpaired_estimate(x: FloatArray, y: FloatArray) -> Estimate:
     if fewest < 2 or not max(np.ptp(x), np.ptp(y)) > 0:
         return UnknownEstimate(float(x.mean() - y.mean()) if fewest else math.nan, fewest)
     a, b = float(x.var(ddof=1)) / len(x), float(y.var(ddof=1)) / len(y)
+    if not (a + b) ** 2 > 0 or not a**2 + b**2 > 0:  # too small for float64
+        return UnknownEstimate(float(x.mean() - y.mean()), fewest)
     freedom = (a + b) ** 2 / (a**2 / (len(x) - 1) + b**2 / (len(y) - 1))
     freedom = freedom if fewest >= FEWEST_FOR_WELCH else fewest - 1.0
     return MeanEstimate(float(x.mean() - y.mean()), fewest, math.sqrt(a + b), freedom)

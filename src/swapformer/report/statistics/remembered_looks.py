@@ -1,7 +1,7 @@
 """Trials remember at which looks they were judged, so that another folder, or a deleted one, does not forget them.
 
 A look is remembered by a study that compares the same trials again: where two arms of one claim have trials that it
-judged. A shared baseline is no such thing, and new seeds of the same settings are new data.
+judged, or the only arm of one. A shared baseline is no such thing, and new seeds of the same settings are new data.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def remembered(store: Store, claims: Iterable[Compared], settings: Collection[st
         by_arm = [_seen(store, trials, own) for trials in compared]
         for name in dict.fromkeys(name for each in by_arm for name in each):
             arms = [each[name] for each in by_arm if name in each]
-            if len(arms) < 2:
+            if len(arms) < min(2, len(by_arm)):
                 continue
             look, _ = next(iter(arms))
             known = found.setdefault(name, look)
@@ -71,13 +71,11 @@ def _seen(store: Store, trials: Mapping[int, str], settings: str) -> dict[str, t
 
 
 def _in_order(looks: Iterable[Look]) -> tuple[Look, ...]:
-    """Looks with the seeds that each added, and with those that it judged where these are not all."""
+    """Looks with the seeds that each added, and with those that it judged."""
     ordered: list[Look] = []
-    known: set[int] = set()
     for look in sorted(looks, key=lambda each: -each.error):
         judged = set(look.trials)
-        known |= judged
-        seeds = None if judged == known else tuple(sorted(judged))
+        seeds = tuple(sorted(judged))  # in another folder they are not all up to it
         added = {seed: ids for seed, ids in look.trials.items() if not any(seed in each.trials for each in ordered)}
         ordered.append(replace(look, trials=added, seeds=seeds))
     return tuple(ordered)

@@ -42,11 +42,23 @@ from swapformer.report.statistics.remembered_looks import Compared, remember, re
 from swapformer.report.statistics.verdicts import ALPHA, FIRST, RESERVED, Verdict, judge_family, reconsider
 from swapformer.results.arms import arm_name
 from swapformer.results.files import READ_ONLY
-from swapformer.results.ledger import Ledger, Look, Series, are_same, digest, is_older, looks_in_rows, stated_claims
+from swapformer.results.ledger import (
+    Ledger,
+    Look,
+    Series,
+    are_same,
+    digest,
+    is_older,
+    looks_in_rows,
+    stated_claims,
+    without_settings,
+)
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 from swapformer.results.record import DIVERGED, FINISHED
 from swapformer.results.store import Store
 
+LEAST = 1e-9
+"""The smallest error of a look: of some thirty looks later ones together take next to nothing."""
 _OPEN = ("missing", "running", "interrupted")
 Unit = tuple[str, int]
 """A condition, and the number of a claim that is judged in it."""
@@ -102,6 +114,23 @@ class LookPath:
         return sum(conditions if is_older(each) else 1 for each in left)
 
     @property
+    def published(self) -> tuple[Look, ...]:
+        """The looks that the ledger has, as a table holds them, which does not know what arms train.
+
+        A claim whose arms have trained something else since is not the same there either.
+        """
+        current = list(self.units.values())
+
+        def name(identity: str) -> str:
+            short = without_settings(identity)
+            other = any(are_same(short, own) for own in current) and not any(are_same(identity, own) for own in current)
+            return f"gone{digest(identity)}" if other else short
+
+        return tuple(
+            replace(look, claims=" ".join(dict.fromkeys(map(name, look.claims.split())))) for look in self.before
+        )
+
+    @property
     def error(self) -> float:
         """The probability that the looks together give any wrong verdict, at most."""
         return math.fsum(look.error for look in self.looks)
@@ -140,9 +169,9 @@ def next_error(
     left, remaining = first - math.fsum(spent), alpha - math.fsum(spent)
     if left > 1e-9:
         return round(min(first / declared if declared else left if all_stated else left / 2, left), 12)
-    if remaining > 1e-9:
+    if remaining > 2 * LEAST:
         return round(remaining / 2, 12)
-    return round(min((alpha - first) / 2, min(spent) / 2), 12)  # of looks that older versions counted apart
+    return max(round(min((alpha - first) / 2, min(spent) / 2), 12), LEAST)  # of looks that older versions counted apart
 
 
 def units_of(claims: Sequence[Claim], manifest: Manifest) -> list[Unit]:
@@ -210,7 +239,8 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     judged, seeds = _news(path, claims, results, declared=bool(manifest.looks))
     if judged:
         done = frozenset(judged).union(*(path.judged(look) for look in path.looks))
-        take(judged, seeds, stated=set(manifest.seeds) <= set(seeds) and done >= units.keys())
+        shared = {unit for unit in units if not claims[unit[1]].exact}
+        take(judged, seeds, stated=set(manifest.seeds) <= set(seeds) and done >= shared)
     return path
 
 
@@ -227,7 +257,7 @@ def _news(
         last |= dict.fromkeys(path.judged(look), (seeds, frozenset(look.absent)))
 
     def has_news(unit: Unit, seeds: Collection[int]) -> bool:
-        if len(seeds) < 2:
+        if len(seeds) < 2 or claims[unit[1]].exact:  # arithmetic decides an exact claim, at no share of the error
             return False
         if unit not in last:
             return True
@@ -241,7 +271,7 @@ def _news(
         unit
         for unit, seeds in path.available.items()
         # arms that still train hold the others back, or each report in between would be a look at what has ended
-        if has_news(unit, seeds) or (not declared and 2 <= len(seeds) < most)
+        if has_news(unit, seeds) or (not declared and not claims[unit[1]].exact and 2 <= len(seeds) < most)
     ]
     if not any(has_news(unit, path.available[unit]) for unit in waiting):
         return [], ()
@@ -261,19 +291,21 @@ def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], recor
     manifest = records.manifest
     subject = _Subject.of(manifest)
     elsewhere = remembered(store, _compared(claims, manifest), _settings_of(claims, manifest))
-    added: Sequence[Look] = ()
+    path: LookPath | None = None
 
     def update(ledger: Ledger) -> Ledger:
-        nonlocal added
+        nonlocal path
         ledger = _with_remembered(ledger, subject, elsewhere)
         path = look_path(claims, replace(records, manifest=replace(manifest, ledger=ledger)))
-        added = path.added
-        return ledger.add(added, path.series, subject.settings) if added else ledger
+        return ledger.add(path.added, path.series, subject.settings) if path.added else ledger
 
     try:
         ledger = update_ledger(study_dir, update)
-        for look in added:
-            remember(store, look, _judged_trials(look, claims, records))
+        assert path is not None, "the update of a ledger finds its looks"
+        for look, seeds in list(zip(path.looks, path.seeds, strict=True))[path.taken :]:
+            cells = {cell for unit in path.judged(look) for cell in claims[unit[1]].cells(unit[0], ())}
+            of = [cell for cell in manifest.cells if (cell.arm, cell.condition) in cells and cell.seed in seeds]
+            remember(store, look, [cell.trial for cell in of if cell.trial])
     except OSError as error:
         if error.errno not in READ_ONLY:
             raise
@@ -306,15 +338,6 @@ def _settings_of(claims: Sequence[Claim], manifest: Manifest) -> frozenset[str]:
     """The ids of what the arms in claims train."""
     arms = {arm for claim in claims for arm in claim.arms}
     return frozenset(found for (arm, _), found in manifest.settings.items() if arm in arms)
-
-
-def _judged_trials(look: Look, claims: Sequence[Claim], records: Records) -> list[str]:
-    """The trials that a look judged."""
-    path = look_path(claims, records)
-    cells = {cell for unit in path.judged(look) for cell in claims[unit[1]].cells(unit[0], ())}
-    seeds = set(look.trials) if look.seeds is None else set(look.seeds)
-    of = [cell for cell in records.manifest.cells if (cell.arm, cell.condition) in cells]
-    return [cell.trial for cell in of if cell.trial and (cell.seed in seeds or not look.trials)]
 
 
 def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: Path) -> None:
@@ -403,13 +426,16 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     for unit, verdict in zip(left, judge_family(family, FIRST * alpha, later), strict=True):
         found[unit] = verdict if verdict.claim.exact and not verdict.claim.withdrawn else _not_judged(verdict)
     several = bool(declared) or len(path.looks) > 1
+    # claims of looks at which some trial had no result, which may have one now
+    again = frozenset[Unit]().union(*(path.judged(look) for look in path.looks if look.absent))
     result: dict[str, list[Verdict]] = {condition: [] for condition in evidence}
     for unit in path.units:
         all_seeds = seen(unit, path.available[unit])
         verdict = reconsider(found[unit], all_seeds)
-        if verdict.look is not None and verdict.look < len(path.available[unit]):
+        fewer = verdict.look is not None and verdict.look < len(path.available[unit])
+        if verdict.look is not None and (fewer or unit in again):
             verdict = replace(verdict, qualifiers=(*verdict.qualifiers, *_with_all_seeds(verdict, all_seeds)))
-        elif not several:
+        if not (several or fewer):
             verdict = replace(verdict, look=None)
         result[unit[0]].append(verdict)
     return result
