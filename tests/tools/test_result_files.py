@@ -288,3 +288,61 @@ def test_runs_of_tensorboard_that_stop_before_the_others_of_their_arm_are_lost(t
     rows = mark_stopped(with_path(tensorboard_rows(tmp_path), "{arm}/s{seed}"))
     assert [row[result_files.LOST] for row in rows] == ["", "", "it stops at step 1, others of its arm at 3", ""]
     assert np.isclose(rows[3]["val/loss"], 2.2)
+
+
+class TestWhatHuntersFound:
+    """Runs that were lost without a word, and options that forgot others."""
+
+    def test_a_state_that_nobody_knows_is_asked_for_and_missing_ones_hide_no_crash(self) -> None:
+        odd = WIDE.assign(state=["finished"] * 8 + ["meditating", "crashed"])
+        with pytest.raises(UsageError, match="must be known, such as finished or crashed, but one has 'meditating'"):
+            sf.judge(odd, "a", metrics={"loss": ""}, paired=True)
+        some = WIDE.assign(state=[None] * 9 + ["crashed"])
+        assert sf.judge(some, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+        slurm = WIDE.assign(state=["completed"] * 9 + ["TIMEOUT"])
+        assert sf.judge(slurm, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+
+    def test_a_run_is_lost_if_any_source_says_so(self) -> None:
+        table = WIDE.assign(state=["finished"] * 9 + ["crashed"], status="done")
+        assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+
+    def test_a_run_that_crashed_before_its_first_evaluation_is_lost(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        rows = [{**row, "state": "finished"} for row in WIDE.to_dict("records")[:-1]]
+        rows.append({"arm": "b", "seed": 5, "state": "crashed"})
+        (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for more in ([], ["--empty", "unstarted", "--fresh"]):
+            asked = [str(tmp_path / "r.jsonl"), "--baseline", "a", "--metric", "loss", "--paired", "--json", *more]
+            assert judge(asked) == 0
+            assert json.loads(capsys.readouterr().out)["verdicts"][0]["outcome"] == "undecided"
+
+    def test_a_judged_run_cannot_leave_one_of_several_conditions(self, tmp_path: Path) -> None:
+        both = pd.concat([WIDE.assign(size=size) for size in ("s", "m")])
+        sf.judge(both, "a", tmp_path / "kept.json", metrics={"loss": ""}, by=["size"], paired=True)
+        fewer = both[~((both["size"] == "s") & (both["arm"] == "b") & (both["seed"] == 5))]
+        with pytest.raises(UsageError, match=r"1 are others than .* holds, or gone"):
+            sf.judge(fewer, "a", tmp_path / "kept.json", metrics={"loss": ""}, by=["size"], paired=True)
+
+    def test_runs_of_two_projects_are_not_parts_of_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs = [TestRunsOfWandb.run("a", 1, [2.0]), TestRunsOfWandb.run("a", 1, [3.0])]
+        for entries, project in zip(runs, ("one", "two"), strict=True):
+            entries[0]["run"]["project"] = project
+        folder = TestRunsOfWandb.write(tmp_path / "w", monkeypatch, runs)
+        assert [row["val/loss"] for row in wandb_rows(folder)] == [2.0, 3.0]
+
+    def test_options_that_are_given_twice_add_up(self) -> None:
+        from swapformer.tools.judge import parser
+
+        found = parser().parse_args(
+            ["r.csv", "--by", "size", "--by", "steps", "--columns", "arm=m", "--columns", "seed=s"]
+        )
+        assert found.by == ["size", "steps"] and found.columns == ["arm=m", "seed=s"]
+
+    def test_files_are_tables_whatever_the_case_of_their_names(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        WIDE[WIDE["arm"] == "a"].to_csv(tmp_path / "a_judged.jsonl.CSV", index=False)
+        WIDE[WIDE["arm"] == "b"].to_csv(tmp_path / "b.csv", index=False)
+        assert judge([str(tmp_path), "--baseline", "a", "--metric", "loss", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["verdicts"][0]["outcome"] == "supported"

@@ -57,8 +57,10 @@ _NEUTRAL = frozenset(
 )
 """Words that leave the direction of a metric as it is. With any other word the direction must be said."""
 _STATES = {
-    **dict.fromkeys(("finished", "completed", "done", "success"), False),
+    **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok", "passed"), False),
     **dict.fromkeys(("crashed", "failed", "killed", "preempted", "preempting", "running", "pending"), True),
+    **dict.fromkeys(("error", "aborted", "cancelled", "canceled", "timeout", "out_of_memory", "oom"), True),
+    **dict.fromkeys(("interrupted", "diverged"), True),
 }
 """What a column `state` or `status` says of a run → whether it was lost."""
 _UNKNOWN = ("", *[math.nan] * 5, "", "", "", False, "", "")
@@ -132,11 +134,14 @@ def records_of(
         )
     if asked.empty not in EMPTY:
         raise UsageError(f"a run with an empty value must be one of {', '.join(EMPTY)}, not {quote(asked.empty)}")
-    rows = zip(long["metric"], long["value"], strict=True)
+    rows = zip(long["metric"], long["value"], long[LOST], strict=True)
     dropped = ("",) if asked.empty == "unstarted" else ()
-    long = long[
-        [name in directions and value is not ABSENT and _text(value) not in dropped for name, value in rows]
-    ].reset_index(drop=True)
+    # a run that crashed before its first evaluation has no value, and was lost all the same
+    kept = [
+        name in directions and (bool(lost) or (value is not ABSENT and _text(value) not in dropped))
+        for name, value, lost in rows
+    ]
+    long = long[kept].reset_index(drop=True)
     long["value"] = [
         math.nan if lost or not _text(value) else _number(value, row, long)
         for row, (value, lost) in enumerate(zip(long["value"], long[LOST], strict=True))
@@ -221,10 +226,18 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
 def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     """The table with columns that say how each run ended; a column of states, as W&B writes it, is read as one."""
     for name in [name for name in table.columns if str(name).lower() in ("state", "status") and name not in conditions]:
-        states = [_text(state).lower() for state in table[name]]
-        if all(state in ("", *_STATES) for state in states):
-            lost = [f"its {name} is {state}" if _STATES.get(state) else "" for state in states]
-            table = table.drop(columns=name).assign(**{LOST: lost})
+        states = ["" if _text(state).lower() in ("nan", "none") else _text(state).lower() for state in table[name]]
+        if not any(state in _STATES for state in states):
+            continue  # it says something else
+        if unknown := [state for state in states if state not in ("", *_STATES)]:
+            raise UsageError(
+                f"what `{name}` says of a run must be known, such as finished or crashed, but one has "
+                f"{quote(unknown[0])}; rename the state, or the column if it says something else"
+            )
+        before = table[LOST] if LOST in table.columns else [""] * len(table)
+        here = (f"its {name} is {state}" if _STATES.get(state) else "" for state in states)
+        lost = [known or new for known, new in zip(before, here, strict=True)]  # lost if any source says so
+        table = table.drop(columns=name).assign(**{LOST: lost})
     own: dict[str, Any] = {LOST: "", STEPS: math.nan}
     return table.assign(**{name: value for name, value in own.items() if name not in table.columns})
 
@@ -418,8 +431,7 @@ def judge_table(
         for metric, value in row.items()
         if run in own and metric in records.directions
     )
-    looked = before.about(_trials(records.manifest))
-    gone = set(looked.seeds if looked else ()) - set(records.manifest.seeds)
+    gone = [run for run, row in values.items() if run not in own and records.directions.keys() & row.keys()]
     if changed or gone:
         raise UsageError(
             f"runs that were judged must stay as they were, but {changed or len(gone)} are others than {kept} holds, "
@@ -455,14 +467,6 @@ def _id(
         if both and all(own[metric] == there[metric] for metric in both):
             return before
     return now
-
-
-def _trials(manifest: Manifest) -> dict[int, list[str]]:
-    """The ids of the runs of a table, by seed."""
-    found: dict[int, list[str]] = {}
-    for cell in manifest.cells:
-        found.setdefault(cell.seed, []).append(cell.trial)
-    return found
 
 
 def _require_page(page: Path) -> None:

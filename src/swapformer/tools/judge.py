@@ -123,8 +123,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--margin", type=float, metavar="X", help="how much better counts (default: 0)")
     made.add_argument("--claims", type=Path, metavar="YAML", help=f"a file with {', '.join(_CLAIM_KEYS)}")
     made.add_argument("--paired", action="store_true", help="equal seeds mean equal data and weights")
-    made.add_argument("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help="names of columns: arm=method")
-    made.add_argument("--by", nargs="*", metavar="COLUMN", help="the columns that hold conditions; may be none")
+    made.add_argument(
+        "--columns", nargs="+", action="extend", default=[], metavar="NAME=COLUMN", help="names of columns: arm=method"
+    )
+    made.add_argument(
+        "--by", nargs="*", action="extend", metavar="COLUMN", help="the columns that hold conditions; may be none"
+    )
     made.add_argument("--name", metavar="PATTERN", help="what the path of a run's file says: '{arm}/seed{seed}.json'")
     made.add_argument(
         "--commas", choices=("decimal", "thousands"), help="what a comma between digits is, where unclear"

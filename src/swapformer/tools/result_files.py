@@ -36,7 +36,11 @@ def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[t
     for path in paths:
         if not path.exists():
             raise UsageError(f"results must be a file or a folder, but {path} does not exist")
-        inside = [each for each in sorted(path.rglob("*")) if each.suffix in KINDS and "judged.json" not in each.name]
+        inside = [
+            each
+            for each in sorted(path.rglob("*"))
+            if each.suffix.lower() in KINDS and not each.name.endswith("judged.json")
+        ]
         for each in inside if path.is_dir() else [path]:
             try:
                 yield from ((each, row) for row in _rows(each, commas))
@@ -46,17 +50,18 @@ def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[t
 
 def _rows(path: Path, commas: Commas | None) -> Iterator[dict[str, Any]]:
     """The rows of a file; raises ValueError for what is no table."""
-    if path.suffix not in KINDS:
+    kind = path.suffix.lower()
+    if kind not in KINDS:
         raise ValueError(f"its name must end in one of {', '.join(KINDS)}")
-    if path.suffix == ".parquet":
+    if kind == ".parquet":
         yield from pd.read_parquet(path).to_dict("records")  # type: ignore[misc]
         return
     text = path.read_bytes().decode("utf-8-sig")
-    if path.suffix in (".csv", ".tsv"):
+    if kind in (".csv", ".tsv"):
         yield from _cells(text, commas)
         return
     # at \n only: JSON may hold U+2028 and the like, at which str.splitlines would cut it
-    for line in [line for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else [text]:
+    for line in [line for line in text.split("\n") if line.strip()] if kind == ".jsonl" else [text]:
         found = json.loads(line)
         for each in found if isinstance(found, list) else [found]:
             if not isinstance(each, dict):
@@ -148,7 +153,9 @@ def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.rglob("*.wandb")):
         entries = _wandb_entries(path)
         run: Mapping[str, Any] = next((entry["run"] for entry in entries if entry["type"] == "run"), {})
-        parts.setdefault(str(run.get("run_id") or path), []).append(entries)
+        # ids are unique only within a project
+        key = [run.get("entity"), run.get("project"), run["run_id"]] if run.get("run_id") else [str(path)]
+        parts.setdefault(json.dumps(key), []).append(entries)
     for of_run in parts.values():
         row: dict[str, Any] = {}
         lost = ""
