@@ -74,7 +74,7 @@ ROOMS = {
             "mirror",
             "random",
         ),
-        *("catalogue", "console", "errors", "interface", "paths", "targets", "yaml_reader", "__version__"),
+        *("catalogue", "console", "errors", "interface", "numerals", "paths", "targets", "yaml_reader", "__version__"),
     },
     "train": {"study", "results", "mirror", "catalogue", "console", "errors", "paths"},
     "cli": {"train", "tools", "study", "report", "results", "mirror", "catalogue", "console", "errors", "__version__"},

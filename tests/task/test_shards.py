@@ -175,9 +175,14 @@ def test_ids_of_uint16_are_not_those_of_a_large_vocabulary(folder: Path) -> None
 def test_an_array_of_uint16_is_not_of_a_large_vocabulary(folder: Path) -> None:
     """Ids above 65535 wrapped around when they were written."""
     np.save(folder / "train_9.npy", np.arange(40, dtype=np.uint16))
-    assert task(folder, train="train_9.npy", size=1 << 16).corpus.lengths[0] == 40
-    with pytest.raises(UsageError, match=r"its ids are uint16, below 65536, but task/tokeniser has 65537; write it as"):
-        task(folder, train="train_9.npy", size=(1 << 16) + 1)
+    np.save(folder / "val_9.npy", np.arange(40, dtype=np.uint16))
+    files = {"train": "train_9.npy", "val": "val_9.npy"}
+    assert task(folder, size=1 << 16, **files).corpus.lengths[0] == 40
+    with pytest.raises(
+        UsageError,
+        match=r"_9\.npy' .*its ids are uint16, below 65536, but task/tokeniser has 65537; write it as uint32",
+    ):
+        task(folder, size=(1 << 16) + 1, **files)
 
 
 def test_ids_beyond_the_vocabulary_are_refused_where_they_are_met(folder: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from swapformer.errors import UsageError, quote
+from swapformer.numerals import is_finite_number
 from swapformer.report.external_results import LOST, STEPS
 
 KINDS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
@@ -24,7 +25,6 @@ Commas = Literal["decimal", "thousands"]
 """What a comma between the digits of a number is."""
 _DECIMAL = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?", re.ASCII)
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
-_PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -104,7 +104,7 @@ def _without_commas(cell: str, commas: Commas | None) -> str:
 def _require_clear_commas(name: str, cells: Sequence[str]) -> None:
     """Refuse a column whose commas may stand before thousands: 980 beside 1,250, or points beside commas."""
     with_comma = [cell for cell in cells if _DECIMAL.fullmatch(cell) or _THOUSANDS.fullmatch(cell)]
-    plain = [cell for cell in cells if _PLAIN.fullmatch(cell)]
+    plain = [cell for cell in cells if is_finite_number(cell)]
     three = [cell for cell in with_comma if _THOUSANDS.fullmatch(cell) and not cell.lstrip("+-").startswith("0")]
     if not with_comma:
         return
