@@ -103,7 +103,7 @@ OUTSIDE = {
 
 REPORT = (
     *("number_format", "families", "target_times", "derive", "records", "results_csv", "tuning"),
-    *("statistics", "figures", "versus", "page", "build", "external_results"),
+    *("statistics", "figures", "versus", "page", "external_results", "build", "external_looks"),
 )
 """The modules and wings of `report`: each may import itself and what stands left of it."""
 

@@ -195,7 +195,8 @@ def judge(results: pd.DataFrame, baseline: str, kept: str | Path | None = None, 
     Raises:
         UsageError: for what is wrong with the results or the question.
     """
-    from swapformer.report.external_results import Question, judge_table
+    from swapformer.report.external_looks import judge_table
+    from swapformer.report.external_results import Question
 
     return judge_table(results, Question(baseline, **asked), kept=None if kept is None else Path(kept))
 

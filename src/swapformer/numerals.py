@@ -1,7 +1,8 @@
-"""Numbers as files and programs write them, read strictly: `1_0` and digits of other scripts are no numbers."""
+"""Numbers as files and programs write them, read strictly: `1_0`, `True` and digits of other scripts are no numbers."""
 
 from __future__ import annotations
 
+import math
 import re
 
 _FINITE = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
@@ -14,12 +15,13 @@ def read_number(value: object) -> float:
     Raises:
         ValueError: for anything else.
     """
-    if isinstance(value, float | int):
-        return float(value)
+    if isinstance(value, float):
+        return value
     word = str(value).strip()
-    if not _FINITE.fullmatch(word) and not _NOT_FINITE.fullmatch(word):
-        raise ValueError(f"{word!r} is no number")
-    return float(word)
+    found = float(word) if _FINITE.fullmatch(word) or _NOT_FINITE.fullmatch(word) else None
+    if found is None or (math.isinf(found) and _FINITE.fullmatch(word)):
+        raise ValueError(f"{word!r} is no number" if found is None else f"{word[:20]}… is too large for a number")
+    return found
 
 
 def is_finite_number(text: str) -> bool:

@@ -53,6 +53,9 @@ if given.mode == "twice":
     (given.out / "metrics.json").write_text('{"val/loss": 1, "val/loss": 2}')
 elif given.mode == "table":
     (given.out / "metrics.csv").write_text("\\n".join(rows))
+elif given.mode == "empty":
+    (given.out / "metrics.csv").write_text("\\n".join(rows))
+    (given.out / "metrics.json").write_text('{"val/loss": null, "config": {"lr": 1}}')
 elif given.mode == "words":
     (given.out / "metrics.json").write_text('{"val/loss": "fine"}')
 elif given.mode != "nothing":
@@ -141,6 +144,7 @@ def test_metrics_are_those_of_the_file_the_table_or_printed_lines() -> None:
         ("plain", {"metrics": {"val/lost": "lower"}}, "left .*val/loss.*did you mean 'val/loss'"),
         ("twice", {}, "metrics.json must have each metric once, but it has 'val/loss' twice"),
         ("words", {}, "must be a number, but the command left val/loss = 'fine'"),
+        ("empty", {}, "must be a number, but the command left val/loss = None"),
         ("nothing", {"reads": {"val/loss": r"loss ([\d.e-]+)"}}, "print val/loss once, but 20 lines fit"),
         ("slow", {"minutes": 0.01}, "must end within 0.01 minutes"),
         ("plain", {"run": f"no_such_program {RUN}"}, "one that can be run, but 'no_such_program'"),

@@ -172,6 +172,46 @@ def test_ids_of_uint16_are_not_those_of_a_large_vocabulary(folder: Path) -> None
         task(folder, train="train.bin", size=(1 << 16) + 1)
 
 
+def test_a_file_with_llmcs_header_of_uint16_is_not_of_a_large_vocabulary(folder: Path) -> None:
+    for name in ("train_9", "val_9"):
+        write_llmc(folder / name, np.arange(40))
+    files = {"train": "train_9.bin", "val": "val_9.bin"}
+    assert task(folder, size=1 << 16, **files).corpus.lengths[0] == 40
+    with pytest.raises(
+        UsageError, match=r"ids are uint16, below 65536, but task/tokeniser has 65537; write it as uint32"
+    ):
+        task(folder, size=(1 << 16) + 1, **files)
+
+
+def test_a_document_may_end_far_into_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_AT_ONCE", 64)
+    ends = np.flatnonzero(IDS[:4000] == 7) + 1
+    assert task(folder, packing="documents", end=7).begins["train"].tolist() == sorted({0, *ends.tolist(), 4000})
+
+
+def test_the_last_ids_of_a_large_file_are_sampled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_SAMPLE", 8)
+    monkeypatch.setattr(shards, "_SAMPLES", 4)
+    before = task(folder).fingerprint()
+    changed = IDS[:3000].copy()
+    changed[-1] += 1
+    write_plain(folder / "train_1", changed)
+    assert task(folder).fingerprint() != before
+
+
+def test_a_header_of_which_the_end_is_missing_is_none(folder: Path) -> None:
+    np.array([20240520, *[1] * 9], dtype="<i4").tofile(folder / "train.bin")
+    assert task(folder, train="train.bin", size=1 << 16).corpus.lengths[0] == 20, "ids of uint16 without a header"
+
+
+def test_negative_ids_are_refused_where_they_are_met(folder: Path) -> None:
+    np.save(folder / "train_9.npy", np.array([3, -1, 5] * 20))
+    np.save(folder / "val_9.npy", IDS[:100])
+    made = task(folder, train="train_9.npy", val="val_9.npy")
+    with pytest.raises(UsageError, match=r"below the 50 of task/tokeniser, but '.*train_9.npy' has -1"):
+        made.ids["train"][:20]
+
+
 def test_an_array_of_uint16_is_not_of_a_large_vocabulary(folder: Path) -> None:
     """Ids above 65535 wrapped around when they were written."""
     np.save(folder / "train_9.npy", np.arange(40, dtype=np.uint16))

@@ -13,9 +13,10 @@ import pytest
 
 import swapformer as sf
 from swapformer.errors import UsageError
+from swapformer.report.external_results import ABSENT, Question, records_of
 from swapformer.tools import result_files
 from swapformer.tools.judge import main as judge
-from swapformer.tools.result_files import mark_stopped, tensorboard_rows, wandb_rows, with_path
+from swapformer.tools.result_files import file_rows, tensorboard_rows, wandb_rows, with_path
 
 A, B = [2.10, 2.12, 2.08, 2.11, 2.09], [2.05, 2.08, 2.02, 2.07, 2.03]
 WIDE = pd.DataFrame({"arm": ["a"] * 5 + ["b"] * 5, "seed": [1, 2, 3, 4, 5] * 2, "loss": A + B})
@@ -285,9 +286,61 @@ def test_runs_of_tensorboard_that_stop_before_the_others_of_their_arm_are_lost(t
         with SummaryWriter(tmp_path / arm / f"s{seed}") as writer:
             for step in range(steps):
                 writer.add_scalar("val/loss", 3.0 - step / 10, step)
-    rows = mark_stopped(with_path(tensorboard_rows(tmp_path), "{arm}/s{seed}"))
-    assert [row[result_files.LOST] for row in rows] == ["", "", "it stops at step 1, others of its arm at 3", ""]
+                writer.add_scalar("train/loss", 1.0, 20)  # what is judged has a last step of its own
+    rows = list(with_path(tensorboard_rows(tmp_path), "{arm}/s{seed}"))
+    assert [(row[result_files.STEPS]["val/loss"], row[result_files.LOST]) for row in rows] == [
+        (3, None),
+        (3, None),
+        (1, None),
+        (8, None),
+    ]
     assert np.isclose(rows[3]["val/loss"], 2.2)
+
+
+def stopped(rows: list[dict[str, Any]], *more: str) -> list[str]:
+    """The runs that a table of TensorBoard's form has lost."""
+    asked = Question(baseline="a", metrics={"val/loss": ""}, by=more, empty="lost")
+    _, remarks, _ = records_of(pd.DataFrame(rows), asked)
+    return [each for each in remarks if each.startswith("lost: ")]
+
+
+class TestRunsThatStopBeforeOthers:
+    """Event files do not say how a run ended."""
+
+    @staticmethod
+    def rows(**last: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "arm": arm, "seed": seed, "val/loss": 2.0 + seed / 10, result_files.LOST: None,
+                result_files.STEPS: {"val/loss": last.get(f"{arm}{seed}", 20), "train/loss": 20},
+            }
+            for arm in "ab"
+            for seed in (1, 2, 3)
+        ]  # fmt: skip
+
+    def test_it_is_the_judged_metrics_own_last_step(self) -> None:
+        assert stopped(self.rows()) == []
+        (said,) = stopped(self.rows(b2=18))
+        assert "b with seed 2 (it stops at step 18, others of its arm at 20)" in said
+
+    def test_a_whole_arm_may_end_earlier(self) -> None:
+        assert stopped(self.rows(b1=10, b2=10, b3=10)) == []
+
+    def test_others_are_those_of_the_same_condition(self) -> None:
+        small = [{**row, "size": "s"} for row in self.rows()]
+        large = [{**row, "size": "m", result_files.STEPS: {"val/loss": 40}} for row in self.rows()]
+        assert stopped([*small, *large], "size") == []
+
+    def test_a_run_without_the_metric_is_lost_and_not_one_that_never_started(self) -> None:
+        rows = self.rows()
+        rows[4] |= {"val/loss": ABSENT, result_files.STEPS: {"train/loss": 3}}
+        (said,) = stopped(rows)
+        assert "b with seed 2 (it has no val/loss, others of its arm have)" in said
+
+    def test_the_arm_may_be_called_otherwise(self) -> None:
+        rows = [{"method" if name == "arm" else name: value for name, value in row.items()} for row in self.rows(b3=3)]
+        asked = Question(baseline="a", metrics={"val/loss": ""}, columns={"arm": "method"})
+        assert any("b with seed 3 (it stops at step 3" in each for each in records_of(pd.DataFrame(rows), asked)[1])
 
 
 class TestWhatHuntersFound:
@@ -346,3 +399,186 @@ class TestWhatHuntersFound:
         WIDE[WIDE["arm"] == "b"].to_csv(tmp_path / "b.csv", index=False)
         assert judge([str(tmp_path), "--baseline", "a", "--metric", "loss", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["verdicts"][0]["outcome"] == "supported"
+
+
+class TestNamesOfFiles:
+    """What `--name` reads in a path."""
+
+    @staticmethod
+    def read(path: str, pattern: str, **row: Any) -> dict[str, Any]:
+        (found,) = with_path([(Path(path), row)], pattern)
+        return found
+
+    def test_a_seed_is_the_digits(self) -> None:
+        assert self.read("out/pre_norm_3.json", "{arm}_{seed}.json") == {"arm": "pre_norm", "seed": "3"}
+        assert self.read("a/seed03/m.json", "{arm}/seed{seed}/m.json") == {"arm": "a", "seed": "03"}
+        assert self.read("a/first.json", "{arm}/{seed}.json") == {"arm": "a", "seed": "first"}
+
+    @pytest.mark.parametrize(
+        ("path", "pattern"), [("arm10.json", "{arm}{seed}.json"), ("a_b_c.json", "{arm}_{size}.json")]
+    )
+    def test_a_path_that_can_be_read_in_two_ways_is_refused(self, path: str, pattern: str) -> None:
+        with pytest.raises(UsageError, match=r"--name must say one thing of a path, but .* or as arm"):
+            self.read(path, pattern)
+
+    def test_a_row_that_says_otherwise_is_refused(self) -> None:
+        assert self.read("a/1.json", "{arm}/{seed}.json", seed=1) == {"arm": "a", "seed": "1"}
+        with pytest.raises(UsageError, match=r"must not say otherwise than its path, but a/1.json is of seed '1', and"):
+            self.read("a/1.json", "{arm}/{seed}.json", seed=2)
+
+
+class TestTablesOfSeveralFiles:
+    """What holds of all files together."""
+
+    def test_commas_are_unclear_where_another_file_makes_them_so(self, tmp_path: Path) -> None:
+        (tmp_path / "a.tsv").write_text("arm\tseed\tspeed\nbase\t1\t980\nbase\t2\t981\n")
+        (tmp_path / "b.tsv").write_text("arm\tseed\tspeed\nnew\t1\t1,250\nnew\t2\t1,251\n")
+        with pytest.raises(UsageError, match=r"a comma in speed could be .* both '1,250' and '980'"):
+            list(file_rows([tmp_path]))
+        said = [row["speed"] for _, row in file_rows([tmp_path], "thousands")]
+        assert said == ["980", "981", "1250", "1251"]
+
+    def test_points_beside_commas_are_unclear(self, tmp_path: Path) -> None:
+        (tmp_path / "a.tsv").write_text("arm\tspeed\na\t0,98\nb\t1.25\n")
+        with pytest.raises(UsageError, match=r"a comma in speed could be .* both '0,98' and '1.25'"):
+            list(file_rows([tmp_path / "a.tsv"]))
+
+    def test_a_number_with_both_signs_is_read_as_said(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text('arm,speed\na,"1,250.5"\nb,"12,345,678"\n')
+        assert [row["speed"] for _, row in file_rows([tmp_path / "a.csv"], "thousands")] == ["1250.5", "12345678"]
+
+    def test_linked_folders_are_read_and_circles_end(self, tmp_path: Path) -> None:
+        (tmp_path / "far").mkdir()
+        WIDE.to_csv(tmp_path / "far" / "r.csv", index=False)
+        (tmp_path / "here").mkdir()
+        (tmp_path / "here" / "link").symlink_to(tmp_path / "far", target_is_directory=True)
+        (tmp_path / "here" / "circle").symlink_to(tmp_path / "here", target_is_directory=True)
+        (tmp_path / "here" / "same.csv").symlink_to(tmp_path / "far" / "r.csv")
+        assert len(list(file_rows([tmp_path / "here"]))) == len(WIDE)
+
+    def test_names_that_stand_twice_in_a_row_of_json_are_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "r.jsonl"
+        for text, said in (
+            ('{"arm": "a", "loss": 1, "loss": 2}', "one has 'loss' twice"),
+            ('{"arm": "a", "val.loss": 1, "val": {"loss": 2}}', "one has 'val.loss' nested and with a point"),
+        ):
+            path.write_text(text + "\n")
+            with pytest.raises(UsageError, match=said):
+                list(file_rows([path]))
+
+
+class TestOddTables:
+    """Tables that other programs write, each one clear line or a right answer."""
+
+    def test_seeds_that_pandas_wrote_as_floats_are_the_same_seeds(self) -> None:
+        table = WIDE.astype({"seed": object})
+        table["seed"] = [
+            str(seed) if arm == "a" else f"{seed}.0" for arm, seed in zip(WIDE["arm"], WIDE["seed"], strict=True)
+        ]
+        assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].pairs == 5
+
+    def test_a_condition_may_be_empty(self) -> None:
+        long = WIDE.melt(["arm", "seed"], var_name="metric")
+        both = pd.concat([long.assign(schedule=None), long.assign(schedule="cosine")])
+        assert {view.condition for view in sf.judge(both, "a", metrics={"loss": ""}).views} == {
+            "schedule=",
+            "schedule=cosine",
+        }
+
+    def test_metrics_may_be_called_value_and_metric(self) -> None:
+        for name in ("value", "metric"):
+            table = WIDE.rename(columns={"loss": name})
+            assert sf.judge(table, "a", metrics={name: "lower"}, paired=True).verdicts[0].outcome == "supported"
+
+    @pytest.mark.parametrize("value", [True, 10**400, [1, 2], "1" + "0" * 400])
+    def test_what_is_no_number_is_one_line(self, value: Any) -> None:
+        table = WIDE.astype({"loss": object})
+        table.at[9, "loss"] = value
+        with pytest.raises(UsageError, match="a value must be a number, but loss of b with seed 5 is") as refused:
+            sf.judge(table, "a", metrics={"loss": ""})
+        assert "\n" not in str(refused.value)
+
+    def test_cells_may_hold_lists(self) -> None:
+        long = WIDE.melt(["arm", "seed"], var_name="metric")
+        long["tags"] = [["x"]] * len(long)
+        assert sf.judge(long, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "supported"
+
+    @pytest.mark.parametrize("text", ["metrics: [[loss]]\n", "claims: 3\n", "[]\n", "metric: loss\n"])
+    def test_a_file_of_claims_is_read_or_refused_in_one_line(self, text: str, tmp_path: Path) -> None:
+        WIDE.to_csv(tmp_path / "r.csv", index=False)
+        (tmp_path / "c.yaml").write_text(text)
+        with pytest.raises(UsageError, match="must map baseline, metrics, claims"):
+            judge([str(tmp_path / "r.csv"), "--claims", str(tmp_path / "c.yaml"), "--baseline", "a"])
+
+    def test_an_empty_key_of_a_file_of_claims_says_nothing(self, tmp_path: Path) -> None:
+        WIDE.to_csv(tmp_path / "r.csv", index=False)
+        (tmp_path / "c.yaml").write_text("baseline: a\nmetrics: [loss]\nclaims:\n")
+        assert judge([str(tmp_path / "r.csv"), "--claims", str(tmp_path / "c.yaml")]) == 0
+
+
+class TestWhereLooksAreKept:
+    """Looks at the same runs are found, and what cannot be read is told."""
+
+    ASKED = ("--baseline", "a", "--metric", "loss", "--paired")
+
+    def test_a_folder_and_its_files_have_one_ledger(self, tmp_path: Path) -> None:
+        for arm in "ab":
+            (tmp_path / "runs" / arm).mkdir(parents=True)
+            WIDE[WIDE["arm"] == arm].to_csv(tmp_path / "runs" / arm / "r.csv", index=False)
+        files = [str(tmp_path / "runs" / arm / "r.csv") for arm in "ab"]
+        judge([str(tmp_path / "runs"), *self.ASKED])
+        judge([*files, *self.ASKED])
+        assert [path.name for path in tmp_path.rglob("*judged.json")] == ["judged.json"]
+        (tmp_path / "runs" / "judged.json").unlink()
+        judge([*files, *self.ASKED])
+        judge([str(tmp_path / "runs"), *self.ASKED])
+        assert [path.name for path in tmp_path.rglob("*judged.json")] == ["r.csv.judged.json"]
+
+    def test_fresh_says_so_under_another_name_too(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for name in ("one.csv", "two.csv"):
+            WIDE.to_csv(tmp_path / name, index=False)
+        judge([str(tmp_path / "one.csv"), *self.ASKED])
+        judge([str(tmp_path / "two.csv"), *self.ASKED, "--fresh"])
+        assert "judged afresh" in " ".join(capsys.readouterr().out.split())
+
+    def test_a_damaged_file_beside_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        WIDE.to_csv(tmp_path / "one.csv", index=False)
+        (tmp_path / "other.csv.judged.json").write_text("{")
+        judge(["one.csv", *self.ASKED])
+        assert "other.csv.judged.json cannot be read: looks at these results may be missing" in " ".join(
+            capsys.readouterr().out.split()
+        )
+
+    def test_a_judged_run_cannot_get_another_judged_metric(self, tmp_path: Path) -> None:
+        kept = tmp_path / "kept.json"
+        both = WIDE.assign(acc=[0.5 + n / 100 for n in range(10)]).astype({"acc": object})
+        some = both.copy()
+        some["acc"] = [ABSENT if n in (4, 9) else value for n, value in enumerate(both["acc"])]
+        asked = {"metrics": {"loss": "", "acc": ""}, "paired": True}
+        sf.judge(some, "a", kept, **asked)
+        with pytest.raises(UsageError, match="must stay as they were, but 2 had no acc when it was judged"):
+            sf.judge(both, "a", kept, **asked)
+
+    def test_a_metric_that_was_not_judged_may_be_judged_later(self, tmp_path: Path) -> None:
+        both = WIDE.assign(acc=[0.5 + n / 100 for n in range(10)])
+        for metrics in ({"loss": ""}, {"loss": "", "acc": ""}):
+            sf.judge(both, "a", tmp_path / "kept.json", metrics=metrics, paired=True)
+        assert len(looks(tmp_path / "kept.json")) == 2
+
+    def test_looks_remember_the_runs_of_tables_before(self, tmp_path: Path) -> None:
+        """Runs that a look at another metric added may be judged; a value of one that was judged cannot change."""
+        kept, more = tmp_path / "kept.json", WIDE.assign(acc=0.5 + WIDE["loss"] / 10)
+        sf.judge(WIDE, "a", kept, metrics={"loss": ""}, paired=True)
+        extra = pd.DataFrame(
+            {"arm": ["a", "b"] * 2, "seed": [6, 6, 7, 7], "loss": [2.1, 2.0, 2.2, 2.1], "acc": [0.1, 0.2] * 2}
+        )
+        sf.judge(pd.concat([more, extra]), "a", kept, metrics={"acc": "higher"}, paired=True)
+        assert {name for row in json.loads(kept.read_text())["values"].values() for name in row} == {"loss", "acc"}
+        changed = more.assign(loss=more["loss"] + 1)
+        with pytest.raises(UsageError, match=r"10 are others than .* holds"):
+            sf.judge(pd.concat([changed, extra]), "a", kept, metrics={"loss": ""}, paired=True)
+        sf.judge(pd.concat([more, extra]), "a", kept, metrics={"loss": ""}, paired=True)
+        assert len(looks(kept)) == 3

@@ -226,7 +226,9 @@ class Command(Measurement):
                     )
                 if lines:
                     found[name] = _number(name, lines[0])
-        return found | _object(out / JSON)
+        # other entries, such as settings that the command repeats, are no metrics
+        own = {name: value for name, value in _object(out / JSON).items() if name in self.metrics or _is_plain(value)}
+        return found | {name: _number(name, value) for name, value in own.items()}
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -289,8 +291,12 @@ def _step(text: str) -> int:
     return int(step)
 
 
-def _object(path: Path) -> dict[str, float]:
-    """The metrics of a JSON object; none where there is no file."""
+def _is_plain(value: object) -> bool:
+    return isinstance(value, int | float | str)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The entries of a JSON object; none where there is no file."""
 
     def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
@@ -306,7 +312,7 @@ def _object(path: Path) -> dict[str, float]:
         raise RuntimeError(f"{JSON} must be JSON, but it cannot be read: {cut(error)}") from error
     if not isinstance(found, dict):
         raise RuntimeError(f"{JSON} must map names to numbers, but it holds {type(found).__name__}")
-    return {name: _number(name, value) for name, value in found.items() if isinstance(value, int | float | str)}
+    return found
 
 
 def _write_history(directory: Path, history: Mapping[int, Mapping[str, float]]) -> None:

@@ -1,14 +1,12 @@
-"""Turns results that were measured elsewhere into the records that reports are built of, and judges them."""
+"""Turns tables of results that were measured elsewhere into the records that reports are built of."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +15,10 @@ import pandas as pd
 from swapformer.errors import UsageError, quote, suggest
 from swapformer.numerals import read_number
 from swapformer.report import number_format
-from swapformer.report.build import Report, rebuild
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, Records
-from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import mean_estimate, unpaired_estimate
-from swapformer.report.statistics.sequential import look_path
 from swapformer.results.arms import Cell, arm_name
-from swapformer.results.files import write_atomic
-from swapformer.results.ledger import Ledger, digest
+from swapformer.results.ledger import digest
 from swapformer.results.manifest import Manifest
 from swapformer.results.record import FINISHED, MISSING
 
@@ -32,9 +26,15 @@ DIRECTIONS = ("lower", "higher")
 COLUMNS = ("arm", "seed", "metric", "value", "direction")
 """The columns of a table of results; without `metric` and `value`, each metric is a column of its own."""
 LOST, STEPS = "swapformer: lost", "swapformer: steps"
-"""Columns that say of a run why it did not end well (empty if it did), and the last step that it came to."""
+"""Columns that say of a run why it did not end well (empty if it did, None where its source does not say), and the last
+step that it came to, or that each of its metrics came to."""
 EMPTY = ("lost", "unstarted")
 """What a run whose value is empty may be."""
+
+
+_METRIC, _VALUE = "swapformer: metric", "swapformer: value"
+_WHOLE = re.compile(r"(\d+)\.0+\Z", re.ASCII)
+"""A whole number as pandas writes it where a column has holes."""
 
 
 class _Absent:
@@ -65,8 +65,6 @@ _STATES = {
 """What a column `state` or `status` says of a run → whether it was lost."""
 _UNKNOWN = ("", *[math.nan] * 5, "", "", "", False, "", "")
 """What is not known of a run: from `reason` on, the columns of a cell."""
-MARK = b'<meta name="generator" content="swapformer">'
-"""What every page of a report has near its beginning."""
 _NAMED = 4
 """Runs that a remark names."""
 _WORTH = 0.7
@@ -208,19 +206,40 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
                 f"--columns {name}=NAME says what it is called"
             )
         table[name] = table[name].map(_word)
-        if (empty := table[name].isin(["", "nan", "None"])).any():
+        if (empty := table[name] == "").any():
             raise UsageError(f"each row must name its {name}, but row {int(empty.to_numpy().argmax()) + 1} has none")
     if {"metric", "value"} <= set(table.columns):
         others = [str(name) for name in table.columns if name not in (*COLUMNS, LOST, STEPS)]
-        by = list(asked.by) if asked.by is not None else [name for name in others if table[name].nunique() > 1]
+        by = list(asked.by) if asked.by is not None else [n for n in others if table[n].map(_word).nunique() > 1]
         long = table
     else:
         by = list(asked.by or ())
-        left = [name for name in table.columns if name not in (*COLUMNS, *by, LOST, STEPS)]
-        long = table.melt(["arm", "seed", *by, LOST, STEPS], left, "metric", "value")
-    for column in by:
+        left = [name for name in table.columns if name not in ("arm", "seed", "direction", *by, LOST, STEPS)]
+        # a metric may itself be called `metric` or `value`
+        long = table.melt(["arm", "seed", *by, LOST, STEPS], left, _METRIC, _VALUE)
+        long = long.rename(columns={_METRIC: "metric", _VALUE: "value"})
+    for column in (*by, "metric"):
         long[column] = long[column].map(_word)
-    return long, by
+    pairs = zip(long[STEPS], long["metric"], strict=True)
+    steps = [each.get(metric, math.nan) if isinstance(each, Mapping) else each for each, metric in pairs]
+    return _with_stops(long.assign(**{STEPS: np.array(steps, float)}), by), by
+
+
+def _with_stops(long: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """The table in which a run that stops before another of its arm is lost, where its source does not tell its end.
+
+    What counts is the last step of the metric itself: a run may go on while its evaluation has stopped.
+    """
+    last = long.groupby([*conditions, "arm", "metric"], sort=False)[STEPS].transform("max")
+    ends = []
+    for lost, step, furthest, metric in zip(long[LOST], long[STEPS], last, long["metric"], strict=True):
+        if lost is not None:
+            ends.append(lost)
+        elif math.isnan(step) and not math.isnan(furthest):
+            ends.append(f"it has no {metric}, others of its arm have")
+        else:
+            ends.append(f"it stops at step {step:g}, others of its arm at {furthest:g}" if step < furthest else "")
+    return long.assign(**{LOST: ends})
 
 
 def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
@@ -236,7 +255,8 @@ def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
             )
         before = table[LOST] if LOST in table.columns else [""] * len(table)
         here = (f"its {name} is {state}" if _STATES.get(state) else "" for state in states)
-        lost = [known or new for known, new in zip(before, here, strict=True)]  # lost if any source says so
+        # lost if any source says so; None where no source says anything
+        lost = [known or new or known for known, new in zip(before, here, strict=True)]
         table = table.drop(columns=name).assign(**{LOST: lost})
     own: dict[str, Any] = {LOST: "", STEPS: math.nan}
     return table.assign(**{name: value for name, value in own.items() if name not in table.columns})
@@ -244,12 +264,14 @@ def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
 
 def _text(value: object) -> str:
     """A cell's text; empty for one that holds nothing."""
-    return "" if value is None else str(value).strip()
+    return "" if value is None or value is pd.NA else str(value).strip()
 
 
 def _word(value: object) -> str:
-    """A cell as a name: whole numbers without a decimal point."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    """A cell as a name: whole numbers without a decimal point, and empty where it holds nothing."""
+    if isinstance(value, float | np.floating):
+        return "" if math.isnan(value) else str(int(value)) if float(value).is_integer() else str(value)
+    return _WHOLE.sub(r"\1", _text(value))
 
 
 def _number(value: object, row: int, long: pd.DataFrame) -> float:
@@ -387,68 +409,6 @@ def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> 
             return
 
 
-def judge_table(
-    table: pd.DataFrame, asked: Question, name: str = "results", kept: Path | None = None, fresh: bool = False,
-    page: Path | None = None, others: Sequence[Path] = (),
-) -> Report:  # fmt: skip
-    """The report of a table of results.
-
-    Args:
-        table: a row for each run, or for each run and metric; see `COLUMNS`.
-        asked: what is asked of it.
-        name: of the report.
-        kept: the file that keeps the looks; a judgement of the same runs and more is then the next look.
-        fresh: leave out the looks that were kept, and say so.
-        page: where to write a page, if anywhere.
-        others: files of looks at other tables. Where `kept` does not exist yet, one that holds the same runs takes its
-            place: looks are found by the runs that they were at, whatever their table is called.
-
-    Raises:
-        UsageError: for what is wrong with the table, the question or the file of looks, where a run that was judged
-            has other values now, and where the page would replace a file that is no page.
-    """
-    if page is not None:
-        _require_page(page)
-    records, remarks, own = records_of(table, asked, name)
-    if kept is not None and not kept.is_file():
-        same = [path for path in others if _holds_same_runs(path, records, own)]
-        kept = _one_file(same) if same and not fresh else kept
-    before, values, paired = (Ledger(), {}, None) if fresh else _kept(kept)
-    if paired not in (None, asked.paired):
-        raise UsageError(
-            f"these results were judged {'paired' if paired else 'unpaired'} before, and must be again; --fresh leaves "
-            "the earlier looks out"
-        )
-    if fresh and kept is not None and kept.is_file():
-        remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
-    if values:
-        records, remarks, own = records_of(table, asked, name, values)
-    records = replace(records, manifest=replace(records.manifest, ledger=before))
-    path = look_path(claims_of(records.manifest), records)
-    changed = sum(
-        own[run].get(metric, math.nan) != value
-        for run, row in values.items()
-        for metric, value in row.items()
-        if run in own and metric in records.directions
-    )
-    gone = [run for run, row in values.items() if run not in own and records.directions.keys() & row.keys()]
-    if changed or gone:
-        raise UsageError(
-            f"runs that were judged must stay as they were, but {changed or len(gone)} are others than {kept} holds, "
-            "or gone; --fresh judges them as new results"
-        )
-    report = rebuild(records, Path(), draw=page is not None, page=page, remarks=remarks)
-    if kept is not None and path.added:
-        ledger = before.add(path.added, path.series).to_json()
-        merged = {trial: {**values.get(trial, {}), **own.get(trial, {})} for trial in {**values, **own}}
-        try:
-            write_atomic(kept, json.dumps({"paired": asked.paired, "ledger": ledger, "values": merged}) + "\n")
-        except OSError as error:
-            lost = f"this look could not be kept in {kept} ({error.strerror}): judge from a folder of your own"
-            return replace(report, caveats=(lost, *report.caveats))
-    return report
-
-
 def _id(
     where: Sequence[str], arm: str, label: str, own: Mapping[str, float | None],
     known: Mapping[str, Mapping[str, float | None]],
@@ -467,51 +427,3 @@ def _id(
         if both and all(own[metric] == there[metric] for metric in both):
             return before
     return now
-
-
-def _require_page(page: Path) -> None:
-    """Refuse to replace a file that is no page of a report."""
-    if page.is_file() and MARK not in page.read_bytes()[: 1 << 12]:
-        raise UsageError(f"--html must name a new file or an earlier page, but {page} is neither; name another one")
-
-
-def _one_file(paths: Sequence[Path]) -> Path:
-    """The only file that keeps looks at the same runs."""
-    if len(paths) > 1:
-        raise UsageError(
-            f"looks at these results must be kept in one file, but {' and '.join(map(str, paths))} hold some; judge "
-            "each by itself, or --fresh judges all as new results"
-        )
-    return paths[0]
-
-
-def _holds_same_runs(path: Path, records: Records, own: Mapping[str, Mapping[str, float | None]]) -> bool:
-    """Whether a file keeps looks at these runs: two or more of each of two arms have the values that they have here.
-
-    A single run may be equal by chance, and one arm may be shared by two questions.
-    """
-    try:
-        _, values, _ = _kept(path)
-    except UsageError:
-        return False
-    arms: dict[str, int] = {}
-    for cell in records.manifest.cells:
-        here, there = own.get(cell.trial, {}), values.get(cell.trial, {})
-        both = here.keys() & there.keys()
-        arms[cell.arm] = arms.get(cell.arm, 0) + bool(both and all(here[each] == there[each] for each in both))
-    return sum(equal >= 2 for equal in arms.values()) >= 2
-
-
-def _kept(path: Path | None) -> tuple[Ledger, dict[str, dict[str, float | None]], bool | None]:
-    """The looks that a file keeps, the values of the runs that they were at, and whether these were paired."""
-    if path is None or not path.is_file():
-        return Ledger(), {}, None
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        values = {str(trial): dict(own) for trial, own in raw["values"].items()}
-        return Ledger.from_json(raw["ledger"]), values, bool(raw["paired"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UsageError(
-            f"{path} must hold the looks at these results, but it is damaged; restore it, or move it away: the looks "
-            "before are then unknown"
-        ) from None

@@ -212,12 +212,15 @@ def _npy(file: Path, vocabulary: int) -> np.memmap[Any, Any]:
     found = np.lib.format.open_memmap(file, mode="r")
     if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) == 0:
         raise ValueError(f"it is an array {list(found.shape)} of {found.dtype}; write one axis of whole numbers")
-    held = np.iinfo(found.dtype).max + 1
-    if found.dtype.itemsize < 4 and vocabulary > held:  # larger ids would have wrapped around when it was written
-        raise ValueError(
-            f"its ids are {found.dtype}, below {held}, but task/tokeniser has {vocabulary}; write it as uint32"
-        )
+    _require_room(found.dtype, vocabulary)
     return found
+
+
+def _require_room(kind: np.dtype[Any], vocabulary: int) -> None:
+    """Refuse ids that cannot hold the vocabulary: larger ones would have wrapped around when they were written."""
+    held = np.iinfo(kind).max + 1
+    if kind.itemsize < 4 and vocabulary > held:
+        raise ValueError(f"its ids are {kind}, below {held}, but task/tokeniser has {vocabulary}; write it as uint32")
 
 
 def _bin(file: Path, vocabulary: int) -> np.memmap[Any, Any]:
@@ -227,6 +230,7 @@ def _bin(file: Path, vocabulary: int) -> np.memmap[Any, Any]:
         there, count = (size - 4 * _HEADER) // np.dtype(kind).itemsize, int(header[2])
         if count != there or count == 0:
             raise ValueError(f"its header says {count} ids, but there are {there}; write it again")
+        _require_room(np.dtype(kind), vocabulary)
         return np.memmap(file, dtype=kind, mode="r", offset=4 * _HEADER)
     if size % 2 or size == 0:
         raise ValueError(f"it has {size} bytes, and ids of uint16 take an even number; write it again, or as .npy")

@@ -12,10 +12,11 @@ import pandas as pd
 
 from swapformer.console import CommandLine, terminal
 from swapformer.errors import UsageError
-from swapformer.report.external_results import ABSENT, EMPTY, Question, judge_table
+from swapformer.report.external_looks import judge_table
+from swapformer.report.external_results import ABSENT, EMPTY, Question
 from swapformer.study.stated_numbers import parse_ranges
 from swapformer.tools.command_line import add_common
-from swapformer.tools.result_files import KINDS, file_rows, mark_stopped, tensorboard_rows, wandb_rows, with_path
+from swapformer.tools.result_files import KINDS, file_rows, tensorboard_rows, wandb_rows, with_path
 from swapformer.yaml_reader import read_yaml
 
 _CLAIM_KEYS = ("baseline", "metrics", "claims", "exact", "ranges")
@@ -49,29 +50,35 @@ def _kept_looks(sources: Sequence[Path], fresh: bool) -> tuple[Path, list[Path]]
             "each by itself, or --fresh judges all as new results"
         )
     near = {path for folder in {each.parent for each in beside} for path in folder.glob("*judged.json")}
+    # a folder may have been judged before some of its files, or after
+    near |= {path for each in sources if each.is_dir() for path in each.rglob("*judged.json")}
+    near |= {path for each in beside for above in each.parents if (path := above / "judged.json").is_file()}
     return known[0] if known else min(beside), sorted(near - set(beside))
 
 
 def question(options: argparse.Namespace) -> Question:
     """The settings of the command line, and of the file that --claims names."""
     raw: Any = read_yaml(options.claims) if options.claims else {}
-    metrics = raw.get("metrics", {}) if isinstance(raw, Mapping) else None
-    if not isinstance(metrics, list | Mapping) or not raw.keys() <= set(_CLAIM_KEYS):
+    raw = {key: value for key, value in raw.items() if value is not None} if isinstance(raw, Mapping) else {"": raw}
+    metrics, claims = raw.get("metrics", {}), raw.get("claims", [])
+    fits = isinstance(metrics, list | Mapping) and all(isinstance(name, str) for name in metrics)
+    if not fits or not isinstance(claims, list) or not raw.keys() <= set(_CLAIM_KEYS):
         raise UsageError(
-            f"{options.claims} must map {', '.join(_CLAIM_KEYS)}, or some of them, metrics to a list or map"
+            f"{options.claims} must map {', '.join(_CLAIM_KEYS)}, or some of them: metrics to a list or map of names, "
+            "claims to a list"
         )
     metrics = dict.fromkeys(metrics, "") if isinstance(metrics, list) else dict(metrics)
     for name, _, way in (text.partition("=") for text in options.metric):
         if metrics.get(name) and way and metrics[name] != way:
             raise UsageError(f"one direction of {name} must be better, but both {metrics[name]} and {way} are given")
         metrics[name] = way or metrics.get(name, "")
-    if options.claims and raw.get("claims") and options.margin is not None:
+    if claims and options.margin is not None:
         raise UsageError(f"each claim of {options.claims} has a margin of its own, so --margin says nothing; remove it")
     return Question(
         baseline=options.baseline or str(raw.get("baseline", "")),
         metrics=metrics,
         margin=options.margin or 0.0,
-        claims=raw.get("claims", ()),
+        claims=claims,
         paired=options.paired,
         empty=options.empty,
         by=options.by,
@@ -94,7 +101,7 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     if options.wandb is not None:
         rows = list(wandb_rows(options.wandb))
     elif options.tensorboard is not None:
-        rows = mark_stopped(with_path(tensorboard_rows(options.tensorboard), options.name))
+        rows = list(with_path(tensorboard_rows(options.tensorboard), options.name))
     else:
         rows = list(with_path(file_rows(options.files, options.commas), options.name))
     if not rows:

@@ -9,8 +9,10 @@ import csv
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +22,8 @@ from swapformer.errors import UsageError, quote
 from swapformer.numerals import is_finite_number
 from swapformer.report.external_results import LOST, STEPS
 
-KINDS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+_TEXT = (".csv", ".tsv")
+KINDS = (*_TEXT, ".jsonl", ".json", ".parquet")
 Commas = Literal["decimal", "thousands"]
 """What a comma between the digits of a number is."""
 _DECIMAL = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?", re.ASCII)
@@ -30,49 +33,90 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
 def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The rows of tables, each with the file that it is from; of a folder, those of all tables below it.
 
+    Behind semicolons and tabs a comma between digits is a decimal point, unless `commas` says otherwise.
+
     Raises:
-        UsageError: for a path that does not exist, and a file that is no table.
+        UsageError: for a path that does not exist, a file that is no table, and a column of which the files together
+            do not tell what its commas are.
     """
+    read: list[tuple[Path, list[dict[str, Any]], bool]] = []
     for path in paths:
         if not path.exists():
             raise UsageError(f"results must be a file or a folder, but {path} does not exist")
-        inside = [
-            each
-            for each in sorted(path.rglob("*"))
-            if each.suffix.lower() in KINDS and not each.name.endswith("judged.json")
-        ]
+        inside = [each for each in _below(path) if each.suffix.lower() in KINDS]
         for each in inside if path.is_dir() else [path]:
             try:
-                yield from ((each, row) for row in _rows(each, commas))
+                rows = list(_rows(each))
             except (OSError, ValueError, RecursionError, csv.Error) as error:
                 raise UsageError(f"{each} cannot be read as {each.suffix or 'a table'}: {error}") from None
+            read.append((each, [row for row, _ in rows], any(spelled for _, spelled in rows)))
+    columns: dict[str, list[str]] = {}
+    for _, table, spelled in read:
+        for row in table if spelled and commas is None else ():
+            for name, cell in row.items():
+                columns.setdefault(name, []).append(cell)
+    for name, column in columns.items():
+        _require_clear_commas(name, column)
+    for path, table, spelled in read:
+        for row in table:
+            text = path.suffix.lower() in _TEXT
+            own = commas if commas or not spelled else "decimal"
+            yield path, {name: _without_commas(cell, own) for name, cell in row.items()} if text else row
 
 
-def _rows(path: Path, commas: Commas | None) -> Iterator[dict[str, Any]]:
-    """The rows of a file; raises ValueError for what is no table."""
+def _below(folder: Path, pattern: str = "*") -> list[Path]:
+    """The files below a folder that fit a pattern, in linked folders too, each once; not those that keep looks."""
+    found: dict[Path, Path] = {}
+    seen = set[Path]()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        here = Path(place)
+        # a link to a folder above would go round in circles
+        folders[:] = sorted(each for each in folders if (here / each).resolve() not in seen)
+        seen |= {(here / each).resolve() for each in folders}
+        for name in sorted(names):
+            if fnmatchcase(name, pattern) and not name.endswith("judged.json"):
+                found.setdefault((here / name).resolve(), here / name)
+    return sorted(found.values())
+
+
+def _rows(path: Path) -> Iterator[tuple[dict[str, Any], bool]]:
+    """The rows of a file, each with whether a comma may be a decimal point in it.
+
+    Raises ValueError for what is no table.
+    """
     kind = path.suffix.lower()
     if kind not in KINDS:
         raise ValueError(f"its name must end in one of {', '.join(KINDS)}")
     if kind == ".parquet":
-        yield from pd.read_parquet(path).to_dict("records")  # type: ignore[misc]
+        yield from ((row, False) for row in pd.read_parquet(path).to_dict("records"))  # type: ignore[misc]
         return
     text = path.read_bytes().decode("utf-8-sig")
-    if kind in (".csv", ".tsv"):
-        yield from _cells(text, commas)
+    if kind in _TEXT:
+        yield from _cells(text)
         return
     # at \n only: JSON may hold U+2028 and the like, at which str.splitlines would cut it
     for line in [line for line in text.split("\n") if line.strip()] if kind == ".jsonl" else [text]:
-        found = json.loads(line)
+        found = json.loads(line, object_pairs_hook=_once)
         for each in found if isinstance(found, list) else [found]:
             if not isinstance(each, dict):
                 raise ValueError(f"a row must be an object of names and values, not {quote(each)}")
-            yield _flat(each)
+            yield _flat(each), False
 
 
-def _cells(text: str, commas: Commas | None) -> Iterator[dict[str, Any]]:
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, none of whose names stands in it twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"a row must have each name once, but one has {quote(twice)} twice")
+    return found
+
+
+def _cells(text: str) -> Iterator[tuple[dict[str, Any], bool]]:
     """The rows of a table of text, its cells parted by commas, semicolons or tabs; blanks around a cell do not count.
 
-    Behind semicolons and tabs a comma between digits is a decimal point, unless `commas` says otherwise.
+    The second of each pair: whether a comma between digits may be a decimal point.
     """
     first = text.partition("\n")[0]
     parted = max(",;\t", key=first.count)
@@ -80,19 +124,11 @@ def _cells(text: str, commas: Commas | None) -> Iterator[dict[str, Any]]:
     head = [name.strip() for name in next(reader, [])]
     if len(set(head)) < len(head):
         raise ValueError("its columns must have different names")
-    rows = []
     for cells in reader:
         if len(cells) not in (0, len(head)):
             raise ValueError(f"line {reader.line_num} must have {len(head)} cells, but has {len(cells)}")
         if cells:
-            rows.append([cell.strip() for cell in cells])
-    of_numbers = dict(zip(head, zip(*rows, strict=True), strict=False))
-    if commas is None and parted != ",":
-        for name, column in of_numbers.items():
-            _require_clear_commas(name, column)
-        commas = "decimal"
-    for cells in rows:
-        yield {name: _without_commas(cell, commas) for name, cell in zip(head, cells, strict=True)}
+            yield dict(zip(head, (cell.strip() for cell in cells), strict=True)), parted != ","
 
 
 def _without_commas(cell: str, commas: Commas | None) -> str:
@@ -112,7 +148,7 @@ def _require_clear_commas(name: str, cells: Sequence[str]) -> None:
     other = with_point or (plain[0] if plain and three else None)
     if other is not None:
         shown = three[0] if three else with_comma[0]
-        raise ValueError(
+        raise UsageError(
             f"a comma in {name} could be a decimal point or stand before thousands: it has both {quote(shown)} and "
             f"{quote(other)}; say --commas decimal or --commas thousands"
         )
@@ -122,25 +158,56 @@ def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested objects as one, their names joined by points."""
     found: dict[str, Any] = {}
     for name, value in row.items():
-        found |= _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + str(name): value}
+        own = _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else {before + str(name): value}
+        if twice := sorted(own.keys() & found.keys()):
+            raise ValueError(f"a row must have each name once, but one has {quote(twice[0])} nested and with a point")
+        found |= own
     return found
 
 
 def with_path(rows: Iterable[tuple[Path, dict[str, Any]]], pattern: str | None) -> Iterator[dict[str, Any]]:
-    """Rows with what `pattern`, such as `{arm}/seed{seed}.json`, reads in the end of their file's path."""
+    """Rows with what `pattern`, such as `{arm}/seed{seed}.json`, reads in the end of their file's path.
+
+    Raises:
+        UsageError: for a path that does not end so, that can be read in several ways, or says other than its row does.
+    """
     if pattern is None:
         yield from (row for _, row in rows)
         return
     parts = re.split(r"\{(\w+)\}", pattern)
     if len(parts) < 3 or len(set(parts[1::2])) < len(parts) // 2:
         raise UsageError(f"--name must have names in braces, such as '{{arm}}/seed{{seed}}.json', not {quote(pattern)}")
-    groups = (f"(?P<{part}>[^/]+?)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
-    expression = re.compile("(?:.*/)?" + "".join(groups))
     for path, row in rows:
-        found = expression.fullmatch(path.as_posix())
-        if found is None:
-            raise UsageError(f"the path of each file must end as --name says, {quote(pattern)}, but {path} does not")
-        yield {**found.groupdict(), **row}
+        said = _named_by(path, pattern, parts)
+        if other := [name for name in said if name in row and str(row[name]).strip() != said[name]]:
+            raise UsageError(
+                f"a row must not say otherwise than its path, but {path} is of {other[0]} {quote(said[other[0]])}, and "
+                f"its row of {quote(str(row[other[0]]))}; leave {{{other[0]}}} out of --name, or the column"
+            )
+        yield {**row, **said}
+
+
+def _named_by(path: Path, pattern: str, parts: Sequence[str]) -> dict[str, str]:
+    """What the parts of a pattern, every second of which is a name, stand for in a path; a seed is digits if it can."""
+    for seed in (r"\d+", "[^/]+"):
+        # the shortest and the longest reading differ where there are several
+        ways = []
+        for lazy in ("?", ""):
+            groups = (
+                f"(?P<{part}>{seed if part == 'seed' else '[^/]+'}{lazy})" if index % 2 else re.escape(part)
+                for index, part in enumerate(parts)
+            )
+            ways.append(re.fullmatch("(?:.*/)?" + "".join(groups), path.as_posix()))
+        if ways[0] and ways[1]:
+            one, other = ways[0].groupdict(), ways[1].groupdict()
+            if one == other:
+                return one
+            shown = [", ".join(f"{name} {quote(value)}" for name, value in way.items()) for way in (one, other)]
+            raise UsageError(
+                f"--name must say one thing of a path, but {quote(pattern)} reads {path} as {shown[0]} or as "
+                f"{shown[1]}; put other signs between the names"
+            )
+    raise UsageError(f"the path of each file must end as --name says, {quote(pattern)}, but {path} does not")
 
 
 def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
@@ -150,7 +217,7 @@ def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
     it was killed, is lost.
     """
     parts: dict[str, list[list[dict[str, Any]]]] = {}
-    for path in sorted(folder.rglob("*.wandb")):
+    for path in _below(folder, "*.wandb"):
         entries = _wandb_entries(path)
         run: Mapping[str, Any] = next((entry["run"] for entry in entries if entry["type"] == "run"), {})
         # ids are unique only within a project
@@ -200,25 +267,16 @@ def _started(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tensorboard_rows(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Each run of TensorBoard below a folder, with the last value of each scalar and the last step of all."""
+    """Each run of TensorBoard below a folder, with the last value and the last step of each scalar.
+
+    Event files do not say how a run ended, so `LOST` is None.
+    """
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError:
         raise UsageError("--tensorboard needs TensorBoard: pip install 'swapformer[tensorboard]'") from None
-    for place in sorted({path.parent for path in folder.rglob("events.out.tfevents.*")}):
+    for place in sorted({path.parent for path in _below(folder, "events.out.tfevents.*")}):
         events = EventAccumulator(str(place), size_guidance={"scalars": 1, "tensors": 1}).Reload()
         last = {tag: events.Scalars(tag)[-1] for tag in events.Tags()["scalars"]}
-        steps = max((each.step for each in last.values()), default=math.nan)
-        yield place, {**{tag: each.value for tag, each in last.items()}, STEPS: steps}
-
-
-def mark_stopped(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows in which a run that stops before another one of its arm is lost: event files do not say how a run ended."""
-    found = list(rows)
-    furthest: dict[str, float] = {}
-    for row in found:
-        furthest[str(row.get("arm"))] = max(furthest.get(str(row.get("arm")), 0), row[STEPS])
-    for row in found:
-        last = furthest[str(row.get("arm"))]
-        row[LOST] = f"it stops at step {row[STEPS]:g}, others of its arm at {last:g}" if row[STEPS] < last else ""
-    return found
+        values = {tag: each.value for tag, each in last.items()}
+        yield place, {**values, LOST: None, STEPS: {tag: each.step for tag, each in last.items()}}
