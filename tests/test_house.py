@@ -592,6 +592,7 @@ ACROSS_MODULES = {
     "measure/test_decode_and_step.py": "what is timed of a whole model",
     "docs/test_commands.py": "every command that a page names",
     "measure/test_measured_trials.py": "measurements in the store, in studies and in reports",
+    "report/statistics/test_look_rules.py": "looks one rule at a time, of whichever module",
     "model/test_fixup.py": "Fixup's multipliers and biases: an initialisation, a block and a norm",
     "model/test_implied_weights.py": "weights of attentions without scores",
     "model/test_variance_by_depth.py": "how stream and gradients grow with depth, by initialisation and placement",

@@ -160,6 +160,17 @@ def test_two_splits_and_other_data_under_one_name_are_other_tokens() -> None:
     assert both is not None and both[0] == pytest.approx(math.hypot(*(each[0] for each in alone if each is not None)))
 
 
+def test_of_two_texts_the_one_with_fewer_items_says_how_sure_the_error_is() -> None:
+    """Its t quantile is the wider one."""
+    draw = np.random.default_rng(4)
+    seen: Any = kept({"a": [2.0, 2.1]}, {})
+    splits = {"val": rows(draw.normal(2.0, 1.0, 40)), "test": rows(draw.normal(2.0, 1.0, 9))}
+    terms = [Term(1.0, "a", "test/loss"), Term(-1.0, "a", "val/loss")]
+    for sets in (splits, dict(reversed(splits.items()))):
+        found = item_error(terms, replace(seen, items={"a": sets}))
+        assert found is not None and found[1] == 9
+
+
 def test_items_of_one_text_may_be_larger_in_one_set_than_in_the_other() -> None:
     """Blocks four times as long: the error is that of the differences over the larger items, by hand."""
     draw = np.random.default_rng(4)
