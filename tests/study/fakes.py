@@ -62,12 +62,19 @@ def fit(config: dict[str, Any], directory: Path) -> Outcome:
     if config["behaviour"] == "diverge" or config.get("lr", 0) > config.get("stable", math.inf):
         return Outcome("diverged", "loss is nan", {"val/loss": float("nan")})
     loss = 1.0 + config["seed"] + config.get("heads", 0) * noise(config) + off(config)
-    return Outcome(metrics={"val/loss": loss, "val/odd": float("inf")})
+    outcome = Outcome(metrics={"val/loss": loss, "val/odd": float("inf")})
+    if "lr" in config:
+        outcome.metrics["val/solved"] = 0.0
+        outcome.directions["val/solved"] = "higher"
+    return outcome
 
 
 def off(config: dict[str, Any]) -> float:
-    """How far the learning rate is from the best one, in decades."""
-    return abs(math.log10(config["lr"] / config["best"])) if "lr" in config else 0.0
+    """How far the learning rate is from the best one, in decades; a short training may have another best one."""
+    best = config.get("best")
+    if config.get("budget", {}).get("steps", 10) < 10:
+        best = config.get("best_short", best)
+    return abs(math.log10(config["lr"] / best)) if "lr" in config else 0.0
 
 
 def noise(config: dict[str, Any]) -> float:
@@ -169,6 +176,8 @@ class Composer:
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         self.composed += 1
         resolved = config(self.journal, runs_dir=str(self.runs_dir), probes={}, model={}, task={})
+        resolved |= {"budget": {"steps": 10}, "eval": {"every": 5}, "log_every": 5, "checkpoint_every": 5}
+        resolved["schedule"] = {"warmup_steps": 2}
         for override in overrides:
             key, _, value = override.partition("=")
             node, _, name = key.lstrip("+").rpartition(".")
@@ -176,7 +185,6 @@ class Composer:
             (resolved[node] if node else resolved)[name] = held
         resolved["data_seed"] = resolved["seed"]
         resolved["data"] = "d4"
-        resolved |= {"budget": {"steps": 10}, "eval": {"every": 5}, "log_every": 5, "checkpoint_every": 5}
         resolved["label"] = f"run {resolved['seed']}"
         return resolved
 
@@ -223,7 +231,7 @@ class Composer:
         return SimpleNamespace(
             longest_trained=resolved.get("longest", 64),
             unit="",
-            directions={"loss": "lower"},
+            directions={"loss": "lower", "solved": "higher"},
             summaries={"longest_90": "higher"},
             evaluation=lambda split: [SimpleNamespace(name="")],
         )

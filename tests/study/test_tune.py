@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from swapformer.results.arms import ArmCondition, ArmDifference
 from swapformer.results.manifest import manifest_path, page_path, read_manifest
 from swapformer.results.store import Store
 from swapformer.results.tuning import Choice
+from swapformer.study import tune
 from swapformer.study.arm_differences import find_differences
 from swapformer.study.expand import expand
 from swapformer.study.launch.launcher import Launch
@@ -317,3 +319,177 @@ def test_values_that_are_the_same_number_are_refused(tmp_path: Path) -> None:
         plan(tmp_path, tune={"lr": ["1e-3", "0.001"]})
     with pytest.raises(UsageError, match="the command line must not set lr, which `tune` sets"):
         plan(tmp_path, extra=["lr=1e-3"])
+
+
+class TestTwoStages:
+    """All settings with one seed at a share of the steps, then the best and its neighbours at all of them."""
+
+    RATES = ("1e-4", "2e-4", "4e-4", "8e-4", "1.6e-3", "3.2e-3")
+
+    def plan(
+        self, tmp_path: Path, best: str = "4.2e-4", short: str = "", rates: Sequence[str] = RATES, **tune: Any
+    ) -> Plan:
+        arms = {"base": [f"best={best}", f"best_short={short or best}"], "other": [f"best={best}", "heads=2"]}
+        asked = {"lr": list(rates), "seeds": 2, "first_stage": 0.2, **tune}
+        return plan(tmp_path, arms=arms, tune=asked)
+
+    @staticmethod
+    def tried(found: Plan, arm: str = "base") -> tuple[list[str], list[str]]:
+        """The rates of an arm that were tried in the first stage, and those at all steps."""
+        own = [each for each in found.tuning if each.template.arm == arm]
+        return tuple(
+            [each.template.values["lr"] for each in own if (each.share < 1) == first] for first in (True, False)
+        )  # type: ignore[return-value]
+
+    def test_the_best_of_a_short_training_and_its_neighbours_train_to_the_end(
+        self, tmp_path: Path, store: Store
+    ) -> None:
+        result = answered(self.plan(tmp_path), store)
+        assert self.tried(result.plan) == (list(self.RATES), ["4e-4", "2e-4", "8e-4"])
+        assert result.plan.chosen["base", ""] == Choice("base", "", {"lr": "4e-4"})
+        assert not result.failed and result.report.records.count("finished", "base") == 3
+
+    def test_a_short_training_has_one_seed_a_share_of_the_steps_and_a_warm_up_of_its_own(
+        self, tmp_path: Path, store: Store
+    ) -> None:
+        first = [each for each in answered(self.plan(tmp_path), store).plan.tuning if each.share < 1]
+        assert {len(each.trials) for each in first} == {1} and {each.trials[0].config["seed"] for each in first} == {
+            1_000_000
+        }
+        config = first[0].trials[0].config
+        assert (config["budget"]["steps"], config["schedule"]["warmup_steps"], config["eval"]["every"]) == (2, 1, 1)
+        assert {"budget.steps=2", "schedule.warmup_steps=1"} <= set(first[0].trials[0].overrides)
+
+    def test_where_the_best_at_all_steps_is_a_neighbour_its_own_neighbours_are_tried_too(
+        self, tmp_path: Path, store: Store
+    ) -> None:
+        found = answered(self.plan(tmp_path, best="1.7e-3", short="4e-4"), store).plan
+        assert self.tried(found)[1] == ["4e-4", "2e-4", "8e-4", "1.6e-3", "3.2e-3"]
+        assert found.chosen["base", ""].values == {"lr": "1.6e-3"} and found.chosen["base", ""].edges == ()
+
+    def test_the_grid_grows_where_the_best_lies_at_its_end(self, tmp_path: Path, store: Store) -> None:
+        found = answered(self.plan(tmp_path, best="6.5e-3"), store).plan
+        assert self.tried(found)[0] == [*self.RATES, "0.0064", "0.0128"]
+        assert found.chosen["base", ""] == Choice("base", "", {"lr": "0.0064"}, (), False, grown=2)
+        assert self.tried(found)[1] == ["0.0064", "3.2e-3", "0.0128"]
+
+    def test_it_grows_three_times_at_most_and_says_where_that_was_not_enough(
+        self, tmp_path: Path, store: Store
+    ) -> None:
+        result = answered(self.plan(tmp_path, best="1e-6"), store)
+        assert self.tried(result.plan)[0] == [*self.RATES, "5e-05", "2.5e-05", "1.25e-05"]
+        choice = result.plan.chosen["base", ""]
+        assert (choice.values["lr"], choice.edges, choice.grown) == ("1.25e-05", ("lr",), 3)
+
+    def test_it_grows_by_what_is_seen_at_all_steps_too(self, tmp_path: Path, store: Store) -> None:
+        found = answered(self.plan(tmp_path, best="6.5e-3", short="1.6e-3"), store).plan
+        assert self.tried(found)[1] == ["1.6e-3", "8e-4", "3.2e-3", "0.0064", "0.0128"]
+        assert found.chosen["base", ""].edges == () and found.chosen["base", ""].grown == 2
+
+    def test_an_interrupted_search_goes_on_where_it_stopped(self, tmp_path: Path, store: Store) -> None:
+        planned = self.plan(tmp_path)
+        launch_missing(planned.tuning_trials[:3], store, launch(store))
+        assert tune.tuned(planned, store).chosen == {}
+        answered(planned, store)
+        trained = fakes.runs(tmp_path / "journal")
+        assert len(trained) == len(set(trained))
+        answered(self.plan(tmp_path), store)
+        assert fakes.runs(tmp_path / "journal") == trained, "all is in the store"
+
+    def test_a_dry_run_counts_both_stages(self, tmp_path: Path, store: Store) -> None:
+        planned = self.plan(tmp_path)
+        found = preview(planned, store, find_differences(planned), 1)
+        assert (found.count("first stage"), found.count("tuning"), found.count("reported")) == (12, 12, 6)
+        assert "12 of a first stage and 12 at all steps more to choose settings by" in found.summary
+        answered(planned, store)
+        after = preview(self.plan(tmp_path), store, find_differences(planned), 1)
+        assert after.count("tuning") == 12 and not any(each.left for each in after.asked)
+
+    def test_what_was_tried_is_in_the_table_the_page_and_the_json(self, tmp_path: Path, store: Store) -> None:
+        report = answered(self.plan(tmp_path, best="1e-6"), store).report
+        tuning = {each["arm"]: each for each in report.as_dict()["tuning"]}
+        assert tuning["base"]["inside"] is False and tuning["base"]["grown"] == 3
+        shares = [each["share"] for each in tuning["base"]["tried"]]
+        assert shares.count(0.2) == 9 and all(each["results"] for each in tuning["base"]["tried"])
+        table = (report.directory / "table.md").read_text()
+        assert "| base | lr=1.25e-05 |" in table and "chosen, at the end of what was tried" in table
+        page = (report.directory / "report.html").read_text()
+        assert (
+            "Settings that were tried" in page
+            and "A first stage tried all settings with one seed at 20 % of the steps" in page
+        )
+        assert '""lr"": ""5e-05""' in (report.directory / "results.csv").read_text()
+
+    def test_the_line_of_a_verdict_says_where_an_arm_chose_an_end(self, tmp_path: Path, store: Store) -> None:
+        arms = {"base": ["best=4e-4"], "other": ["best=1e-6"]}
+        claim = {"text": "t", "better": {"arm": "other", "than": "base", "metric": "val/loss", "margin": 0}}
+        asked = {"lr": list(self.RATES), "seeds": 1, "first_stage": 0.2}
+        (verdict,) = answered(plan(tmp_path, arms=arms, tune=asked, claims=[claim]), store).report.verdicts
+        assert "with lr of other at the end of what was tried" in verdict.qualifiers
+
+    def test_the_published_results_know_what_was_tried(self, tmp_path: Path, store: Store) -> None:
+        from swapformer.report.results_csv import read_results, results_csv
+        from swapformer.report.tuning import read_tuning
+        from swapformer.results.ledger import Ledger
+
+        report = answered(self.plan(tmp_path), store).report
+        path = tmp_path / "results.csv"
+        path.write_text(results_csv(report.records, ["val/loss"], ()))
+        asked = replace(report.records.manifest, cells=(), seeds=(), settings={}, tuning=None, ledger=Ledger())
+        again = read_tuning(read_results(path, asked).manifest)
+        assert again == read_tuning(report.records.manifest) and again[0].outcomes[0].values
+
+    def test_a_metric_that_is_equal_after_the_first_stage_is_refused_with_one_that_would_do(
+        self, tmp_path: Path, store: Store
+    ) -> None:
+        with pytest.raises(UsageError) as refused:
+            answered(self.plan(tmp_path, metric="val/solved"), store)
+        assert "after the first stage val/solved is 0" in str(refused.value)
+        assert "put `metric: val/loss` into it, which tells them apart" in str(refused.value)
+        assert "\n" not in str(refused.value)
+        answered(self.plan(tmp_path, metric="val/loss"), store)  # its trials were kept
+
+    def test_it_is_chosen_by_what_claims_judge(self, tmp_path: Path) -> None:
+        claim = {"text": "t", "better": {"arm": "other", "than": "base", "metric": "val/loss@90", "margin": 0}}
+        arms = {"base": ["best=4e-4"], "other": ["best=1e-6"]}
+        more: dict[str, Any] = {"metrics": ["val/loss", "val/loss@90"], "claims": [claim], "arms": arms}
+        raw = {"baseline": "base", "seeds": 3, **more}
+        tried = {"lr": list(self.RATES), "seeds": 1}
+        assert parse({**raw, "tune": tried}, "s").tuned_by == "val/loss", "as ever, the first"
+        assert parse({**raw, "tune": {**tried, "first_stage": 0.5}}, "s").tuned_by == "val/loss@90"
+        assert parse({**raw, "tune": {**tried, "first_stage": 0.5, "metric": "val/loss"}}, "s").tuned_by == "val/loss"
+
+    def test_a_setting_that_an_arm_cannot_have_ends_its_grid(self, tmp_path: Path, store: Store) -> None:
+        asked = {"heads": [14, 28], "seeds": 1, "first_stage": 0.2}
+        arms = {"base": ["spread=1", "best=1"], "other": ["spread=1", "best=2"]}
+        found = answered(plan(tmp_path, arms=arms, tune=asked), store).plan
+        refused = [setting for (_, setting), reason in found.refused.items() if "divide the width" in reason]
+        assert ("heads=7",) in refused and found.chosen["base", ""].values == {"heads": "14"}
+        assert found.chosen["base", ""].edges == ("heads",)
+
+    def test_where_all_diverge_the_first_is_taken_and_nothing_grows(self, tmp_path: Path, store: Store) -> None:
+        arms = {"base": ["best=4e-4", "stable=1e-9"], "other": ["best=4e-4"]}
+        asked = {"lr": list(self.RATES), "seeds": 1, "first_stage": 0.2}
+        found = answered(plan(tmp_path, arms=arms, tune=asked), store).plan
+        assert found.chosen["base", ""] == Choice("base", "", {"lr": "1e-4"}, (), True)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"first_stage": 0}, "must be a share of the steps above 0 and below 1, such as 0.25, not 0"),
+            ({"first_stage": 1.5}, "must be a share of the steps above 0 and below 1, such as 0.25, not 1.5"),
+            ({"first_stage": True}, "must be a share of the steps"),
+            ({"first_stage": "half"}, "must be a share of the steps"),
+            ({"rates": ["1e-3"]}, "needs a list of at least two values for lr"),
+            ({"rates": ["fast", "slow"]}, "so lr must have numbers, not fast, slow"),
+            ({"metric": "probe/x"}, "`metric` of `tune` must be one of validation, such as val/loss, not 'probe/x'"),
+            ({"metric": 3}, "`metric` of `tune` must be one of validation"),
+            ({"metric": "val/lost"}, "val/lost"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_one_line(
+        self, changes: dict[str, Any], message: str, tmp_path: Path, store: Store
+    ) -> None:
+        with pytest.raises(UsageError, match=re.escape(message)) as refused:
+            answered(self.plan(tmp_path, **changes), store)
+        assert "\n" not in str(refused.value)

@@ -40,7 +40,7 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
 from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict
-from swapformer.report.tuning import read_tuning
+from swapformer.report.tuning import read_tuning, tried_settings, with_results
 from swapformer.results.arms import arm_name
 from swapformer.results.config import config_path
 from swapformer.results.files import READ_ONLY, clear_temporaries, temporary_of
@@ -223,6 +223,7 @@ def build(
     trial is shown, never fatal.
     """
     records = read(study_dir, runs_dir)
+    records = replace(records, manifest=with_results(records.manifest, runs_dir))
     asked = records.manifest
     claims = claims_of(asked)
     records = record_looks(study_dir, runs_dir, claims, records)
@@ -230,7 +231,7 @@ def build(
     verdicts, path = judge_all(claims, records), look_path(claims, records)
     errors = tuple(look.error for look in path.looks) or (FIRST * ALPHA,)
     with svg.also_as([kind for kind in paper if kind != "latex"]) as drawn:
-        views = condition_views(records, claims, verdicts, read_tuning(manifest, runs_dir), draw)
+        views = condition_views(records, claims, verdicts, read_tuning(manifest), draw)
         grid = study_page.grid_section(views) if draw else None
     overall, warnings = grid_verdicts(claims, verdicts), caveats(records, views)
     directory = study_dir / REPORT
@@ -286,7 +287,7 @@ def rebuild(
     claims = claims_of(manifest)
     verdicts = judge_all(claims, records)
     with svg.also_as([kind for kind in paper if kind != "latex"]) as also:
-        views = condition_views(records, claims, verdicts, [], draw)
+        views = condition_views(records, claims, verdicts, read_tuning(manifest), draw)
         figures = [*study_page.grid_section(views).figures, *_figures(views)] if draw else []
     drawn = _listed(manifest, figures, directory) if publish and draw else figures
     public = {"table.md": _table_md(records, views), **_drawn(drawn)}
@@ -376,6 +377,7 @@ def _table_md(records: Records, views: Sequence[View]) -> str:
             )
             for view in views
         )
+        + tables.tried_md(tried_settings([tuned for view in views for tuned in view.tuned]))
     )
 
 

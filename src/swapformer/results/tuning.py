@@ -12,12 +12,18 @@ from swapformer.results.schema import from_json
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting that an arm was tried with, and the trials of it, one for each tuning seed."""
+    """A setting that an arm was tried with, and the trials of it, one for each tuning seed.
+
+    `share`: of the steps, below 1 in the first of two stages. `results`: of the metric, where they are published: a
+    number, or how a trial without one ended.
+    """
 
     arm: str
     condition: str
     values: Values
     trials: tuple[str, ...]
+    share: float = 1.0
+    results: tuple[float | str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -30,7 +36,8 @@ class Choice:
     """The setting that an arm is reported with.
 
     `edges`: the keys whose chosen value is the first or last number of those that were tried. `diverged`: every trial
-    of every setting did, so that nothing was chosen by its results, and no edge says anything.
+    of every setting did, so that nothing was chosen by its results, and no edge says anything. `grown`: how many values
+    beyond those of the study file were tried.
     """
 
     arm: str
@@ -38,6 +45,7 @@ class Choice:
     values: Values
     edges: tuple[str, ...] = ()
     diverged: bool = False
+    grown: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,11 +81,21 @@ class Tuning:
             "metric": self.metric,
             "keys": self.keys,
             "seeds": self.seeds,
-            "tried": [{**_fields(each), "trials": each.trials} for each in self.tried],
+            "tried": [{**_fields(each), "trials": each.trials, **_more(each)} for each in self.tried],
             "refused": [{**_fields(each), "reason": each.reason} for each in self.refused],
-            "chosen": [{**_fields(each), "edges": each.edges, "diverged": each.diverged} for each in self.chosen],
+            "chosen": [
+                {**_fields(each), "edges": each.edges, "diverged": each.diverged}
+                | ({"grown": each.grown} if each.grown else {})
+                for each in self.chosen
+            ],
         }
 
 
 def _fields(each: Tried | Choice | Refused) -> dict[str, Any]:
     return {**arm_fields(each.arm, each.condition), "values": dict(each.values)}
+
+
+def _more(tried: Tried) -> dict[str, Any]:
+    """What not every setting that was tried has."""
+    share = {"share": tried.share} if tried.share != 1 else {}
+    return {**share, **({"results": list(tried.results)} if tried.results else {})}

@@ -17,6 +17,8 @@ from swapformer.yaml_reader import Spelled
 FIRST_TUNING_SEED = 1_000_000
 """Tuning seeds begin here unless they are named: no study reports seeds as large."""
 TUNING_SEEDS = 3
+_OF_TUNE = ("seeds", "first_stage", "metric")
+"""The keys of `tune` that are no settings."""
 MOST_TRIALS = 100_000
 """A study with more is an error of typing, or several studies."""
 MATCH_TOLERANCE = 0.05
@@ -28,10 +30,17 @@ Values = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The settings of `tune`: each arm gets the best of them, chosen on seeds that are not reported."""
+    """The settings of `tune`: each arm gets the best of them, chosen on seeds that are not reported.
+
+    `first_stage`: the share of the steps at which all settings are tried with one seed first; then the best one and its
+    neighbours are tried at all of them. None: all settings are tried at all steps. `metric`: what chooses; empty: see
+    `Spec.tuned_by`.
+    """
 
     values: Values
     seeds: tuple[int, ...]
+    first_stage: float | None = None
+    metric: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def require_keys(raw: Mapping[Any, Any], known: Sequence[str], where: str) -> No
 
 
 def parse_tune(raw: object) -> SearchSpace | None:
-    """`{optim.lr: [3e-4, 1e-3], seeds: 3}`; `seeds` is a number or a list."""
+    """`{optim.lr: [3e-4, 1e-3, 3e-3], seeds: 3, first_stage: 0.25, metric: val/loss}`; `seeds`: a number or a list."""
     if raw is None:
         return None
     if not isinstance(raw, dict):
@@ -101,7 +110,29 @@ def parse_tune(raw: object) -> SearchSpace | None:
     numbered = isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1
     _require_few(seeds if numbered else 0, "`seeds` of `tune`")
     chosen = tuple(FIRST_TUNING_SEED + i for i in range(seeds)) if numbered else _seed_list(seeds)
-    return SearchSpace(_values({key: held for key, held in raw.items() if key != "seeds"}, "tune"), chosen)
+    values = _values({key: held for key, held in raw.items() if key not in _OF_TUNE}, "tune")
+    metric = raw.get("metric", "")
+    if not isinstance(metric, str) or (metric and not metric.startswith("val/")):
+        raise UsageError(f"`metric` of `tune` must be one of validation, such as val/loss, not {quote(metric)}")
+    share = raw.get("first_stage")
+    if share is not None:
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+            raise UsageError(
+                "`first_stage` of `tune` must be a share of the steps above 0 and below 1, such as 0.25, not "
+                f"{quote(share)}"
+            )
+        _require_numbers(values)
+    return SearchSpace(values, chosen, None if share is None else float(share), metric)
+
+
+def _require_numbers(values: Values) -> None:
+    """A first stage looks at the neighbours of the best value."""
+    for key, choices in values.items():
+        if any(number(choice) is None for choice in choices):
+            raise UsageError(
+                f"`first_stage` of `tune` looks at the neighbours of the best value, so {key} must have numbers, not "
+                f"{', '.join(choices)}; leave `first_stage` out"
+            )
 
 
 def parse_grid(raw: object) -> Values | None:

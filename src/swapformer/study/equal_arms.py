@@ -149,6 +149,6 @@ def _conditions_of(plan: Plan, arm: str) -> set[str]:
 
 def _lacking(plan: Plan, store: Store) -> set[ArmCondition]:
     """The arms in their conditions that lack a result of the trials that come first."""
-    tuning = [(each.arm_condition, trial) for each, trials in plan.tuning for trial in trials]
+    tuning = [(each.template.arm_condition, trial) for each in plan.tuning for trial in each.trials]
     first = tuning or [((cell.arm, cell.condition), cell.trial) for cell in plan.cells]
     return {where for where, trial in first if trial_status(trial, store) not in FINAL}

@@ -292,7 +292,7 @@ def _check_metrics(plan: Plan) -> None:
 
 def _check_evaluations(spec: Spec, task: Any) -> None:
     """Refuse a metric of an evaluation that a task does not have."""
-    for metric in spec.metrics:
+    for metric in dict.fromkeys([*spec.metrics, *([spec.tuned_by] if spec.tune else [])]):
         split, _, name = metric.partition("/")
         if metric in spec.derive or split not in ("val", "test"):
             continue

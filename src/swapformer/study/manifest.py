@@ -91,12 +91,14 @@ def _tuning(plan: Plan) -> Tuning | None:
     if tune is None:
         return None
     return Tuning(
-        metric=plan.spec.metrics[0],
+        metric=plan.spec.tuned_by,
         keys=tuple(tune.values),
         seeds=tune.seeds,
         tried=tuple(
-            Tried(each.arm, each.condition, each.values, tuple(trial.id for trial in trials))
-            for each, trials in plan.tuning
+            Tried(
+                *each.template.arm_condition, each.template.values, tuple(trial.id for trial in each.trials), each.share
+            )
+            for each in plan.tuning
         ),
         refused=tuple(
             Refused(*where, texts.values(setting), reason) for (where, setting), reason in plan.refused.items()

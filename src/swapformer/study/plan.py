@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Protocol, cast
 
 from swapformer.results.arms import ArmCondition, MatchedSize, Measure, arm_name
 from swapformer.results.tuning import Choice
+from swapformer.study.config import budget
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.trial import Config, Trial
 from swapformer.study.spec import Spec
@@ -57,6 +59,7 @@ class Template:
     overrides: tuple[str, ...]
     config: Config
     _trials: dict[int, Trial] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _shorter: dict[float, Template] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def trial(self, seed: int, composer: Composer) -> Trial:
         """The trial of a seed, made once."""
@@ -70,15 +73,46 @@ class Template:
         """The same without probes, as trials that choose settings are asked for."""
         return replace(self, config={**self.config, "probes": {}})
 
+    def with_setting(self, setting: Setting, composer: Composer) -> Template:
+        """The same arm with another setting of what is tuned. Raises UsageError where it cannot have that."""
+        overrides = texts.merge(self.overrides, setting)
+        config = composer.compose([*overrides, f"seed={SEED_PLACEHOLDER}"])
+        composer.check(config, self.config)
+        return Template(self.arm, self.condition, setting, tuple(overrides), config)
+
+    def shorter(self, share: float, composer: Composer) -> Template:
+        """The same without probes at a share of the steps, with a schedule of its own: its warm-up is shorter too."""
+        if share not in self._shorter:
+            overrides = texts.merge(self.overrides, budget.at_share(self.config, share))
+            config = composer.compose([*overrides, f"seed={SEED_PLACEHOLDER}"])
+            composer.check(config, self.config)
+            made = Template(self.arm, self.condition, self.setting, tuple(overrides), config)
+            self._shorter[share] = made.without_probes
+        return self._shorter[share]
+
     @property
     def arm_condition(self) -> ArmCondition:
         """The arm in its condition."""
         return self.arm, self.condition
 
     @property
+    def text(self) -> str:
+        """What is tuned, in the words of overrides."""
+        return " ".join(self.setting)
+
+    @property
     def values(self) -> Mapping[str, str]:
         """Key → value of what is tuned."""
         return texts.values(self.setting)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A setting that an arm is tried with, and its trials on the tuning seeds: at a `share` of the steps, only one."""
+
+    template: Template
+    trials: tuple[Trial, ...]
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +136,7 @@ class Plan:
         matched: what arms cost after their size was solved.
         longest_trained: the longest length in training; None where arms or conditions differ in it.
         chosen: the setting of each arm, once its tuning trials have their results.
+        searched: what a search in two stages has asked for until now; None before it begins, and without one.
         reach: how many seeds each arm has in a sequential study, where it is more than at the first look.
     """
 
@@ -113,6 +148,7 @@ class Plan:
     matched: Mapping[ArmCondition, MatchedSize] = field(default_factory=dict)
     longest_trained: int | None = None
     chosen: Mapping[ArmCondition, Choice] = field(default_factory=dict)
+    searched: tuple[Attempt, ...] | None = None
     reach: Mapping[ArmCondition, int] = field(default_factory=dict)
 
     @cached_property
@@ -148,11 +184,23 @@ class Plan:
         )
 
     @cached_property
-    def tuning(self) -> tuple[tuple[Template, tuple[Trial, ...]], ...]:
-        """Every template with its trials on the tuning seeds; no probes are asked of them."""
-        seeds = self.spec.tune.seeds if self.spec.tune else ()
-        plain = [each.without_probes for each in self.templates] if seeds else []
-        return tuple((each, tuple(each.trial(seed, self.composer) for seed in seeds)) for each in plain)
+    def tuning(self) -> tuple[Attempt, ...]:
+        """What is tried on the tuning seeds, as far as it is known: a search in two stages goes on from its results."""
+        if self.spec.tune is None:
+            return ()
+        if self.searched is not None:
+            return self.searched
+        return tuple(self.attempt(each, self.spec.tune.first_stage is not None) for each in self.templates)
+
+    def attempt(self, template: Template, first: bool = False) -> Attempt:
+        """The trials of a setting on the tuning seeds, without probes: all of them, or the one of the first stage."""
+        tune = self.spec.tune
+        assert tune is not None, "only a study that tunes tries settings"
+        if first and tune.first_stage is not None:
+            short = template.shorter(tune.first_stage, self.composer)
+            return Attempt(template, (short.trial(tune.seeds[0], self.composer),), tune.first_stage)
+        plain = template.without_probes
+        return Attempt(template, tuple(plain.trial(seed, self.composer) for seed in tune.seeds))
 
     @property
     def trials(self) -> list[Trial]:
@@ -164,17 +212,18 @@ class Plan:
     @property
     def tuning_trials(self) -> list[Trial]:
         """The distinct trials that settings are chosen by, seed by seed."""
-        columns = zip(*(trials for _, trials in self.tuning), strict=True)
-        return list({trial.id: trial for column in columns for trial in column}.values())
+        columns = zip_longest(*(each.trials for each in self.tuning))
+        return list({trial.id: trial for column in columns for trial in column if trial is not None}.values())
 
     @property
     def names(self) -> dict[str, str]:
         """Id → `h8 seed 3` of the trials that run; one by which a setting is chosen has the setting too."""
         named = {each.trial.id: _name(each.arm, each.condition, (), each.seed) for each in self.cells}
         seeds = self.spec.tune.seeds if self.spec.tune else ()
-        for each, trials in self.tuning:
-            tried = zip(seeds, trials, strict=True)
-            named |= {trial.id: _name(each.arm, each.condition, each.setting, seed) for seed, trial in tried}
+        for each in self.tuning:
+            of, stage = each.template, ("first stage",) if each.share < 1 else ()
+            tried = zip(seeds, each.trials, strict=False)
+            named |= {trial.id: _name(of.arm, of.condition, (*of.setting, *stage), seed) for seed, trial in tried}
         return named
 
     @property

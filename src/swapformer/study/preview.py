@@ -24,7 +24,7 @@ from swapformer.study.manifest import asked
 from swapformer.study.plan import Plan, Template
 from swapformer.study.spec import Spec, claims_of
 from swapformer.study.trial_times import TrialTimes
-from swapformer.study.tune import choose
+from swapformer.study.tune import expected_attempts, tuned
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ArmTrials:
 
     Attributes:
         setting: of what is tuned; empty for reported trials whose setting is still to be chosen.
-        what: `reported`, or `tuning` for those that a setting is chosen by.
+        what: `reported`, or `tuning` for those that a setting is chosen by, `first stage` for those of a first stage.
         trials: their ids, in the order of the seeds.
         done: those that have their result.
         operations: of the training of one, in matrix products; nan where they cannot be counted.
@@ -108,13 +108,14 @@ class StudyPreview:
     @property
     def summary(self) -> str:
         """One line: trials, time, and what difference would be seen."""
-        reported, tuning = self.count("reported"), self.count("tuning")
+        reported, tuning, first = (self.count(what) for what in ("reported", "tuning", FIRST))
         kept = reported - self.count("reported", left=True)
         text = f"{reported} trial{'' if reported == 1 else 's'}"
         text += f" ({'all' if kept == reported else kept} in the store)" if kept else ""
         if tuning:
-            again = tuning - self.count("tuning", left=True)
-            text += f", {tuning} more to choose settings by" + (f" ({again} in the store)" if again else "")
+            again = tuning + first - self.count("tuning", left=True) - self.count(FIRST, left=True)
+            stages = f"{first} of a first stage and {tuning} at all steps" if first else str(tuning)
+            text += f", {stages} more to choose settings by" + (f" ({again} in the store)" if again else "")
         text += f", up to {self.later[-1]} seeds where claims stay undecided" if self.later else ""
         if any(each.left for each in self.asked):
             text += f", about {human(self.seconds)}" if math.isfinite(self.seconds) else ""
@@ -142,11 +143,11 @@ class StudyPreview:
     def lines(self) -> Iterable[str]:
         """All of it, for people: a table of the trials, then what they take and could show."""
         rows = [("arm", "setting", "trials", "in the store", "operations each", "time each")]
-        tuned = {each.arm for each in self.asked if each.what == "tuning"}
+        tuned = {each.arm for each in self.asked if each.what in ("tuning", FIRST)}
         for (*arm, what), found in groupby(self.asked, key=lambda each: (each.arm, each.condition, each.what)):
             first, *others = found
             setting = ", ".join(first.setting)
-            if what == "tuning":
+            if what in ("tuning", FIRST):
                 setting = f"{len(others) + 1} to choose from"
             elif arm[0] in tuned and not setting:
                 setting = "the best of them"
@@ -180,10 +181,11 @@ class StudyPreview:
 
     def as_dict(self) -> dict[str, Any]:
         """The same for `--json`; nan becomes None."""
+        kinds = ["reported", "tuning", *([FIRST] if self.count(FIRST) else [])]
         return {
             "study": self.study,
-            "trials": {what: self.count(what) for what in ("reported", "tuning")},
-            "to_run": {what: self.count(what, left=True) for what in ("reported", "tuning")},
+            "trials": {what: self.count(what) for what in kinds},
+            "to_run": {what: self.count(what, left=True) for what in kinds},
             "slots": self.slots,
             "seconds": _number(self.seconds),
             "operations": _number(self.operations),
@@ -198,6 +200,8 @@ class StudyPreview:
         }
 
 
+FIRST = "first stage"
+"""What trials of the first of two stages are for."""
 _MORE = (5, 8)
 """Numbers of seeds of which a study with fewer is told what they would find."""
 _RATES = ("optim.", "schedule.")
@@ -225,8 +229,7 @@ def preview(
         start: seconds of processor time that this process took until now.
     """
     spec = plan.spec
-    if spec.tune is not None:
-        plan = replace(plan, chosen=choose(plan, store))
+    plan = tuned(plan, store)
     before = manifest_before(spec, store)
     if before is not None and spec.looks:
         plan = replace(plan, reach=_reach(plan, before))
@@ -242,20 +245,20 @@ def preview(
     times = TrialTimes(plan, store, operations)
     found, seen = list[ArmTrials](), set[str]()
 
-    def add(template: Template, trials: Sequence[Trial], what: str) -> None:
+    def add(template: Template, trials: Sequence[Trial], what: str, share: float = 1.0) -> None:
         own = [trial for trial in trials if trial.id not in seen]
         seen.update(trial.id for trial in own)
         done = tuple(trial.id for trial in own if is_complete(trial, store, store.peek(trial.id)))
         ids = tuple(trial.id for trial in own)
         if own:
-            counted = operations(template)
-            known = what == "tuning" or spec.tune is None or template.arm_condition in plan.chosen
-            seconds = math.nan if slots is None else times.seconds(template)
+            counted = share * operations(template)
+            known = what != "reported" or spec.tune is None or template.arm_condition in plan.chosen
+            seconds = math.nan if slots is None else share * times.seconds(template)
             setting = template.setting if known else ()
             found.append(ArmTrials(*template.arm_condition, setting, what, ids, done, counted, seconds))
 
-    for template, trials in plan.tuning:
-        add(template, trials, "tuning")
+    for each in [*plan.tuning, *expected_attempts(plan)]:
+        add(each.template, each.trials, "tuning" if each.share == 1 else FIRST, each.share)
     reported = plan.one_each
     for template in reported:
         add(template, plan.trials_of(template), "reported")

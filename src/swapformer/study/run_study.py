@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from swapformer.study.messages import (
 from swapformer.study.plan import Plan
 from swapformer.study.preview import manifest_before, preview
 from swapformer.study.spec import Spec, metric_names
-from swapformer.study.tune import choose
+from swapformer.study.tune import tuned
 
 if TYPE_CHECKING:
     from swapformer.report.build import Report
@@ -124,9 +124,8 @@ def run_study(
         return any(not is_complete(trial, store, store.read(trial.id)) for trial in trials)
 
     before = manifest_before(plan.spec, store)
+    plan = tuned(plan, store)
     to_tune = is_missing(plan.tuning_trials)
-    if plan.spec.tune is not None and not to_tune:
-        plan = replace(plan, chosen=choose(plan, store))
     counts = counts_of(plan)
     stays = report is None and not publish and _shows_all(page_path(folder), plan.trials, store)
     stays = stays and not to_tune and not is_missing(plan.trials)
@@ -160,10 +159,14 @@ def run_study(
         with progress:
             launch_missing(trials, store, start, progress.tick, retries)
 
-    if to_tune:  # otherwise a manifest without reported trials would replace one that has them
+    asked_before: set[str] = set()
+    # where nothing is to tune, a manifest without reported trials would replace one that has them
+    while to_tune and {trial.id for trial in plan.tuning_trials} != asked_before:
+        asked_before = {trial.id for trial in plan.tuning_trials}
         attempt(plan.tuning_trials, "tuning trials")
-        plan = replace(plan, chosen=choose(plan, store))
+        plan = tuned(plan, store)  # a search in two stages may ask for more
         differences = find_differences(plan, counts)
+        to_tune = is_missing(plan.tuning_trials)
     if plan.spec.tune is not None:
         _say(tuning_lines(plan), quiet)
     for turn, seeds in enumerate(plan.spec.looks or (len(plan.spec.seeds),)):

@@ -112,6 +112,19 @@ class Spec:
         return ladders.conditions(self.ladder, comparison.combinations(self.grid))
 
     @property
+    def tuned_by(self) -> str:
+        """The metric that settings are chosen by: what `tune` names, else the first of the study.
+
+        With two stages it is by default the first one of validation that a claim judges.
+        """
+        if self.tune is not None and self.tune.metric:
+            return self.tune.metric
+        if self.tune is not None and self.tune.first_stage is not None:
+            judged = (metric for claim in claims_of(self) for metric in claim.metrics)
+            return next((metric for metric in judged if metric.startswith("val/")), self.metrics[0])
+        return self.metrics[0]
+
+    @property
     def roles(self) -> dict[str, Collection[str]]:
         """Role → the keys that the study itself sets in it, not its arms."""
         return {
@@ -253,9 +266,10 @@ def _check_roles(spec: Spec) -> None:
             )
     if spec.match and len(spec.arms) == 1:
         raise UsageError("`match` makes arms cost what the baseline does, but this study has no other arm; add one")
-    if spec.tune and not spec.metrics[0].startswith("val/"):
+    if spec.tune and not spec.tuned_by.startswith("val/"):
         raise UsageError(
-            f"`tune` chooses by the first metric, which must be one of validation (val/…), not {spec.metrics[0]}"
+            f"`tune` chooses by the first metric, which must be one of validation (val/…), not {spec.tuned_by}; put "
+            "another one first, or say `metric: val/loss` in `tune`"
         )
     if spec.tune and (shared := sorted(set(spec.tune.seeds) & set(spec.seeds))):
         raise UsageError(

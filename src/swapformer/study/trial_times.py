@@ -46,7 +46,8 @@ class TrialTimes:
         ]
 
     def _of(self, template: Template) -> list[Record]:
-        tuning = [trial for each, trials in self._plan.tuning if _same(each, template) for trial in trials]
+        whole = (each for each in self._plan.tuning if each.share == 1 and _same(each.template, template))
+        tuning = [trial for each in whole for trial in each.trials]
         trials = [*self._plan.trials_of(template), *tuning]
         records = [self._store.peek(trial.id) for trial in trials] if self._store.exists else []
         return [record for record in records if record is not None and self._here(record)]

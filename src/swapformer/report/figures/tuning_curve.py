@@ -27,13 +27,17 @@ def tuning_curves(data: FigureData, tuned: Sequence[Tuned]) -> list[ReportFigure
 
 
 def _curve(data: FigureData, tuning: Tuning, key: str, tuned: Sequence[Tuned]) -> ReportFigure | None:
-    names = list(dict.fromkeys(each.values[key] for each in tuning.tried))
+    names = list(dict.fromkeys(each.values[key] for each in tuning.tried if each.share == 1))
     try:
         x_of = {name: float(name) for name in names}
     except ValueError:  # values that are no numbers stand one after the other
         x_of = {name: float(index) for index, name in enumerate(names)}
     profiles = {each.arm: _profile(each, key, data.evidence.directions.get(tuning.metric)) for each in tuned}
-    profiles = {arm: profile for arm, profile in profiles.items() if profile and arm in data.styles}
+    profiles = {
+        arm: profile
+        for arm, profile in profiles.items()
+        if any(each.values or each.others for each in profile.values()) and arm in data.styles
+    }
     if not profiles:
         return None
     figure, panels = line_panels(list(profiles), data.styles, key, data.label(tuning.metric))
@@ -78,7 +82,7 @@ def _profile(tuned: Tuned, key: str, direction: str | None) -> dict[str, TuningO
         return sum(outcome.others.values()), -mean if direction == "higher" else mean
 
     best: dict[str, TuningOutcome] = {}
-    for outcome in tuned.outcomes:
+    for outcome in tuned.whole:
         name = outcome.tried.values[key]
         if name not in best or rank(outcome) < rank(best[name]):
             best[name] = outcome

@@ -19,6 +19,7 @@ from swapformer.report.statistics.exchange_rate import exchange_sentences
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.sequential import look_path, trials_saved
 from swapformer.report.statistics.statements import seeds_seen
+from swapformer.report.tuning import stages_text
 from swapformer.results.arms import arm_name, is_timed
 from swapformer.results.config import command_of
 from swapformer.results.moments import INIT, split_moment
@@ -52,6 +53,7 @@ def design_sentences(records: Records, views: Sequence[View]) -> list[str]:
         chosen = f"{number_format.listed(tuning.keys)} {'was' if len(tuning.keys) == 1 else 'were'} chosen for each arm"
         seeds = ", ".join(map(str, tuning.seeds))
         found.append(f"{chosen} by the mean of {tuning.metric} over seeds that are not reported ({seeds}).")
+        found += stages_text(tuning)
     return found
 
 

@@ -17,6 +17,7 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import ShareEstimate
 from swapformer.report.statistics.sequential import look_path
 from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict
+from swapformer.report.tuning import stages_text
 from swapformer.results.arms import arm_name
 from swapformer.results.config import command_of
 
@@ -180,6 +181,7 @@ def _fairness(records: Records) -> Iterator[str]:
             f"{listed(tuning.keys)} {verb} chosen for each arm by the mean of {tuning.metric} over "
             f"{len(tuning.seeds)} seeds that are not reported."
         )
+        yield from stages_text(tuning)
     matched = [entry for entry in manifest.fairness if entry.match is not None]
     if matched:
         names = listed([arm_name(entry.arm, entry.condition) for entry in matched])

@@ -24,6 +24,7 @@ from swapformer.report.results_csv import result_columns
 from swapformer.report.statistics.grid import OUTCOMES, GridEffects, GridVerdict, grid_effects
 from swapformer.report.statistics.ladder_summary import ladder_summaries
 from swapformer.report.statistics.verdicts import Contrast, Verdict
+from swapformer.report.tuning import tried_settings
 from swapformer.results.arms import UNITS_IN_FULL
 from swapformer.results.config import command_of
 
@@ -97,6 +98,7 @@ def render(
         "columns": result_columns(manifest),
         "table_note": wording.table_note([row for view in views for row in view.rows], manifest.baseline),
         "ends": wording.ends_text,
+        "tried": tried_settings([tuned for view in views for tuned in view.tuned]),
         "config": yaml.safe_dump(_shown(manifest.shared_config), sort_keys=False, allow_unicode=True),
         "seconds": float(cells["seconds"].sum()),
     }

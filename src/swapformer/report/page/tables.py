@@ -9,6 +9,8 @@ from itertools import chain
 from swapformer.report.page import wording
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.verdicts import Verdict
+from swapformer.report.tuning import TriedSetting
+from swapformer.results.arms import arm_name
 
 
 def verdicts_md(verdicts: Sequence[Verdict]) -> str:
@@ -61,6 +63,23 @@ def table_md(
             "",
         ]
     )
+
+
+def tried_md(rows: Sequence[TriedSetting]) -> str:
+    """The settings that arms were tried with, as a section of `table.md`; nothing where there are none."""
+    if not rows:
+        return ""
+    stages = ["first stage"] if any(row.first for row in rows) else []
+    heads = ["arm", "setting", *stages, "all steps", ""]
+    lines = [
+        "| " + " | ".join(heads) + " |",
+        "|" + "|".join(["---", "---", *["---:"] * len(stages), "---:", "---"]) + "|",
+    ]
+    for row in rows:
+        results = [*([row.first] if stages else []), row.whole]
+        cells = [arm_name(row.arm, row.condition), row.setting, *results, row.chosen]
+        lines.append("| " + " | ".join(map(cell, cells)) + " |")
+    return "\n".join(["", "### Settings that were tried", "", *lines, ""])
 
 
 def arrow(direction: str | None) -> str:

@@ -77,11 +77,19 @@ def tuned_dict(tuned: Tuned) -> dict[str, Any]:
         "arm": tuned.arm,
         "condition": tuned.condition,
         "tried": [
-            {"values": dict(each.tried.values), "mean": finite(each.mean), "others": dict(each.others)}
+            {
+                "values": dict(each.tried.values),
+                "share": each.tried.share,
+                "mean": finite(each.mean),
+                "results": list(each.values),
+                "others": dict(each.others),
+            }
             for each in tuned.outcomes
         ],
         "chosen": dict(tuned.chosen.values) if tuned.chosen else None,
         "edges": list(tuned.chosen.edges) if tuned.chosen else [],
+        "inside": bool(tuned.chosen and not tuned.chosen.edges and not tuned.chosen.diverged),
+        "grown": tuned.chosen.grown if tuned.chosen else 0,
         "diverged": tuned.chosen.diverged if tuned.chosen else False,
     }
 

@@ -40,6 +40,7 @@ from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import Evidence, gather, join
 from swapformer.report.statistics.remembered_looks import Compared, remember, remembered
 from swapformer.report.statistics.verdicts import ALPHA, FIRST, RESERVED, Verdict, judge_family, reconsider
+from swapformer.report.tuning import ends_text
 from swapformer.results.arms import arm_name
 from swapformer.results.files import READ_ONLY
 from swapformer.results.ledger import (
@@ -418,6 +419,11 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
             verdict = replace(verdict, p_adjusted=min(1.0, verdict.p_adjusted * alpha / look.error))
             marks = [
                 *verdict.qualifiers,
+                *(
+                    []
+                    if claim.exact
+                    else ends_text(manifest, claim.cells(unit[0], [c.than for c in verdict.contrasts if c.than]))
+                ),
                 *statements.qualifiers(verdict, data, manifest.ledger, path.units[unit], look.error),
             ]
             found[unit] = replace(verdict, look=len(seeds), qualifiers=tuple(marks))

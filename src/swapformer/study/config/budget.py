@@ -72,6 +72,19 @@ def of_a_step(config: Mapping[str, Any], task: Task, kind: str) -> int:
     return task.train_batch(config["data_seed"], 0).num_positions if kind == "tokens" else flops_of_a_step(config)
 
 
+def at_share(config: Mapping[str, Any], share: float) -> list[str]:
+    """The overrides that train a configuration for a share of its steps, its warm-up and intervals shorter alike."""
+    steps = config["budget"]["steps"]
+    if config.get("measure") or not steps:
+        raise UsageError("a first stage needs steps, but here nothing is trained; leave `first_stage` out of `tune`")
+    found = [f"budget.{kind}=null" for kind in KINDS if kind in config["budget"]]
+    for key in ("budget.steps", "schedule.warmup_steps", *INTERVALS):
+        value = steps if key == "budget.steps" else _value(config, key)
+        if value:
+            found.append(f"{key}={max(1, round(share * value))}")
+    return found
+
+
 def too_short(config: Mapping[str, Any]) -> str | None:
     """Why the steps are too few for what is asked to happen during them, with the overrides that fit; None if they do.
 
