@@ -6,6 +6,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -493,3 +495,9 @@ class TestTwoStages:
         with pytest.raises(UsageError, match=re.escape(message)) as refused:
             answered(self.plan(tmp_path, **changes), store)
         assert "\n" not in str(refused.value)
+
+
+def test_a_plan_of_a_study_loads_no_torch() -> None:
+    """What only reads studies, such as `swapformer status`, must answer at once."""
+    code = "import sys, swapformer.study.plan, swapformer.study.tune; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -71,11 +71,10 @@ def judge_table(
         for metric, value in row.items()
         if run in own and metric in records.directions
     )
-    if gained := [
-        (run, metric) for run, metrics in without.items() for metric in metrics if metric in own.get(run, {})
-    ]:
+    gained = [metric for run, metrics in without.items() for metric in metrics if metric in own.get(run, {})]
+    if gained:
         raise UsageError(
-            f"runs that were judged must stay as they were, but {len(gained)} had no {gained[0][1]} when it was "
+            f"runs that were judged must stay as they were, but {len(gained)} had no {gained[0]} when it was "
             "judged; --fresh judges them as new results"
         )
     gone = [run for run, row in values.items() if run not in own and records.directions.keys() & row.keys()]

@@ -10,7 +10,6 @@ from typing import Any, Protocol, cast
 
 from swapformer.results.arms import ArmCondition, MatchedSize, Measure, arm_name
 from swapformer.results.tuning import Choice
-from swapformer.study.config import budget
 from swapformer.study.config import overrides as texts
 from swapformer.study.launch.trial import Config, Trial
 from swapformer.study.spec import Spec
@@ -38,6 +37,7 @@ class Composer(Protocol):
     def seconds_of_a_step(self, config: Mapping[str, Any]) -> float: ...
     def bytes_of_a_step(self, config: Mapping[str, Any]) -> int: ...
     def shapes(self, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]: ...
+    def at_share(self, config: Mapping[str, Any], share: float) -> list[str]: ...
     def measured_metrics(self, config: Mapping[str, Any]) -> Mapping[str, Any]: ...
     def same_training(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None: ...
 
@@ -75,20 +75,20 @@ class Template:
 
     def with_setting(self, setting: Setting, composer: Composer) -> Template:
         """The same arm with another setting of what is tuned. Raises UsageError where it cannot have that."""
-        overrides = texts.merge(self.overrides, setting)
-        config = composer.compose([*overrides, f"seed={SEED_PLACEHOLDER}"])
-        composer.check(config, self.config)
-        return Template(self.arm, self.condition, setting, tuple(overrides), config)
+        return self._with(setting, setting, composer)
 
     def shorter(self, share: float, composer: Composer) -> Template:
         """The same without probes at a share of the steps, with a schedule of its own: its warm-up is shorter too."""
         if share not in self._shorter:
-            overrides = texts.merge(self.overrides, budget.at_share(self.config, share))
-            config = composer.compose([*overrides, f"seed={SEED_PLACEHOLDER}"])
-            composer.check(config, self.config)
-            made = Template(self.arm, self.condition, self.setting, tuple(overrides), config)
+            made = self._with(composer.at_share(self.config, share), self.setting, composer)
             self._shorter[share] = made.without_probes
         return self._shorter[share]
+
+    def _with(self, changes: Sequence[str], setting: Setting, composer: Composer) -> Template:
+        overrides = texts.merge(self.overrides, changes)
+        config = composer.compose([*overrides, f"seed={SEED_PLACEHOLDER}"])
+        composer.check(config, self.config)
+        return Template(self.arm, self.condition, setting, tuple(overrides), config)
 
     @property
     def arm_condition(self) -> ArmCondition:

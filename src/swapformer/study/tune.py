@@ -107,6 +107,7 @@ class _Search:
         self.grown = Counter[str]()
         self.attempts: list[Attempt] = []
         self.refused: dict[tuple[ArmCondition, Setting], str] = {}
+        self.direction = ""  # known once a first stage has ended
 
     def run(self) -> Choice | None:
         """The chosen setting; None where trials that it depends on have no result."""
@@ -114,7 +115,9 @@ class _Search:
         if any(each.missing for each in first):
             return None
         if not any(each.values for each in first):
-            return Choice(*self.where, self.given[0].values, diverged=True)
+            return _choice(first[0], first)
+        ended = [self.store.read(trial.id) for each in self.attempts for trial in each.trials]
+        self.direction = _direction_of(ended, self.plan.spec.tuned_by)
         while beyond := self._beyond(self._best(first)):
             first += [self._try(each, first=True) for each in beyond]
             if any(each.missing for each in first):
@@ -127,10 +130,10 @@ class _Search:
             if any(each.missing for each in whole.values()):
                 return None
             best = self._best(list(whole.values()), best)
-        if not any(each.values for each in whole.values()):
-            return Choice(*self.where, best.values, diverged=True, grown=sum(self.grown.values()))
-        ends = [key for key in self.keys if best.values[key] in (self.grid[key][0], self.grid[key][-1])]
-        return Choice(*self.where, best.values, tuple(ends), grown=sum(self.grown.values()))
+        # the ends are those of both stages
+        edges = tuple(_edges(best.values, [each.template.values for each in self.attempts]))
+        lost = not any(each.values for each in whole.values())
+        return Choice(*self.where, best.values, () if lost else edges, lost, sum(self.grown.values()))
 
     def _try(self, template: Template, first: bool = False) -> SettingResult:
         attempt = self.plan.attempt(template, first)
@@ -139,11 +142,8 @@ class _Search:
 
     def _best(self, results: Sequence[SettingResult], otherwise: Template | None = None) -> Template:
         """The best setting; of equal ones the first."""
-        metric = self.plan.spec.tuned_by
-        trials = [trial for each in self.attempts for trial in each.trials]
-        direction = _direction_of([self.store.read(trial.id) for trial in trials], metric)
-        found = min(results, key=lambda each: each.rank(direction))
-        same = [each for each in results if each.rank(direction) == found.rank(direction)]
+        found = min(results, key=lambda each: each.rank(self.direction))
+        same = [each for each in results if each.rank(self.direction) == found.rank(self.direction)]
         return next((each.template for each in same if each.template is otherwise), found.template)
 
     def _around(self, best: Template) -> list[Template]:
@@ -188,7 +188,8 @@ class _Search:
     def _require_told_apart(self, first: Sequence[SettingResult]) -> None:
         """Refuse a metric that is the same with several of the best settings, naming one that is not."""
         metric = self.plan.spec.tuned_by
-        best = next(each for each in first if each.template is self._best(first))
+        chosen = self._best(first)
+        best = next(each for each in first if each.template is chosen)
         same = [each for each in first if each.values == best.values and each.lost == best.lost]
         if len(same) < 2:
             return

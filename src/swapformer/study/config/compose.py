@@ -18,6 +18,7 @@ from swapformer.results.record import FINISHED
 from swapformer.results.store import Store, last_checkpoint
 from swapformer.study.config import budget, nodes, sizes
 from swapformer.study.config.alternatives import require_one
+from swapformer.study.config.budget import at_share as at_share
 from swapformer.study.config.changes import resolve_changes
 from swapformer.study.config.choices import composition, hydra_config
 from swapformer.study.config.cost import TASKS, task_key
