@@ -59,7 +59,7 @@ elif given.mode == "empty":
 elif given.mode == "words":
     (given.out / "metrics.json").write_text('{"val/loss": "fine"}')
 elif given.mode != "nothing":
-    (given.out / "metrics.json").write_text(json.dumps({"val/loss": loss, "other": 3}))
+    (given.out / "metrics.json").write_text(json.dumps({"val/loss": loss, "other": 3, "bias": True, "name": "gpt"}))
 '''
 RUN = f"{sys.executable} walk.py --lr {{lr}} --mode {{mode}} --seed {{seed}} --out {{out}} --checkpoint {{checkpoint}}"
 STUDY: dict[str, Any] = {

@@ -453,8 +453,25 @@ class TestTablesOfSeveralFiles:
         (tmp_path / "here").mkdir()
         (tmp_path / "here" / "link").symlink_to(tmp_path / "far", target_is_directory=True)
         (tmp_path / "here" / "circle").symlink_to(tmp_path / "here", target_is_directory=True)
-        (tmp_path / "here" / "same.csv").symlink_to(tmp_path / "far" / "r.csv")
+        (tmp_path / "far" / "back").symlink_to(tmp_path / "here", target_is_directory=True)
         assert len(list(file_rows([tmp_path / "here"]))) == len(WIDE)
+
+    def test_a_run_that_two_arms_share_by_a_link_belongs_to_both(self, tmp_path: Path) -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        (tmp_path / "a" / "1.json").write_text('{"loss": 2}')
+        (tmp_path / "b" / "1.json").symlink_to(tmp_path / "a" / "1.json")
+        (tmp_path / "c").symlink_to(tmp_path / "a", target_is_directory=True)
+        rows = with_path(file_rows([tmp_path]), "{arm}/{seed}.json")
+        assert [row["arm"] for row in rows] == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("other", ["a.csv", "a.jsonl"])
+    def test_commas_are_unclear_beside_files_of_another_kind(self, other: str, tmp_path: Path) -> None:
+        text = "arm,speed\nbase,980\n" if other == "a.csv" else '{"arm": "base", "speed": 980}\n'
+        (tmp_path / other).write_text(text)
+        (tmp_path / "b.tsv").write_text("arm\tspeed\nnew\t1,250\nnew\t1,251\n")
+        with pytest.raises(UsageError, match=r"a comma in speed could be .* both '1,250' and '980'"):
+            list(file_rows([tmp_path]))
 
     def test_names_that_stand_twice_in_a_row_of_json_are_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "r.jsonl"
@@ -476,6 +493,22 @@ class TestOddTables:
             str(seed) if arm == "a" else f"{seed}.0" for arm, seed in zip(WIDE["arm"], WIDE["seed"], strict=True)
         ]
         assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].pairs == 5
+
+    def test_names_that_end_like_whole_numbers_stay_apart(self) -> None:
+        arms = ["v1"] * 4 + ["v2"] * 3 + ["v2.0"] * 3
+        table = WIDE.assign(arm=arms, seed=range(10)).rename(columns={"loss": "loss@1.0"})
+        assert len(sf.judge(table, "v2.0", metrics={"loss@1.0": "lower"}).verdicts) == 2
+
+    def test_a_page_that_is_a_folder_is_refused_in_one_line(self, tmp_path: Path) -> None:
+        WIDE.to_csv(tmp_path / "r.csv", index=False)
+        with pytest.raises(UsageError, match=r"--html must name a file, but .* is a folder"):
+            judge([str(tmp_path / "r.csv"), "--baseline", "a", "--metric", "loss", "--html", str(tmp_path)])
+
+    def test_an_arm_without_the_judged_metric_is_one_line(self) -> None:
+        long = WIDE.melt(["arm", "seed"], ["loss"], "metric")
+        long.loc[long["arm"] == "b", "metric"] = "Loss"
+        with pytest.raises(UsageError, match="each arm must have a value of what is judged, but b has none of loss"):
+            sf.judge(long, "a", metrics={"loss": ""})
 
     def test_a_condition_may_be_empty(self) -> None:
         long = WIDE.melt(["arm", "seed"], var_name="metric")

@@ -226,9 +226,11 @@ class Command(Measurement):
                     )
                 if lines:
                     found[name] = _number(name, lines[0])
-        # other entries, such as settings that the command repeats, are no metrics
-        own = {name: value for name, value in _object(out / JSON).items() if name in self.metrics or _is_plain(value)}
-        return found | {name: _number(name, value) for name, value in own.items()}
+        for name, value in _object(out / JSON).items():
+            # other entries may be settings that the command repeats
+            if name in self.metrics or (isinstance(value, int | float) and not isinstance(value, bool)):
+                found[name] = _number(name, value)
+        return found
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -289,10 +291,6 @@ def _step(text: str) -> int:
     if not (step := _number("step", text)).is_integer():
         raise RuntimeError(f"each step must be a whole number, but the command left {text}")
     return int(step)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, int | float | str)
 
 
 def _object(path: Path) -> dict[str, Any]:

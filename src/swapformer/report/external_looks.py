@@ -103,7 +103,11 @@ def judge_table(
 
 
 def _require_page(page: Path) -> None:
-    """Refuse to replace a file that is no page of a report."""
+    """Refuse to replace what is no page of a report."""
+    if page.is_dir():
+        raise UsageError(
+            f"--html must name a file, but {page} is a folder; name one in it, such as {page / 'page.html'}"
+        )
     if page.is_file() and MARK not in page.read_bytes()[: 1 << 12]:
         raise UsageError(f"--html must name a new file or an earlier page, but {page} is neither; name another one")
 

@@ -33,7 +33,7 @@ EMPTY = ("lost", "unstarted")
 
 
 _METRIC, _VALUE = "swapformer: metric", "swapformer: value"
-_WHOLE = re.compile(r"(\d+)\.0+\Z", re.ASCII)
+_WHOLE = re.compile(r"(\d+)\.0+", re.ASCII)
 """A whole number as pandas writes it where a column has holes."""
 
 
@@ -144,6 +144,11 @@ def records_of(
         math.nan if lost or not _text(value) else _number(value, row, long)
         for row, (value, lost) in enumerate(zip(long["value"], long[LOST], strict=True))
     ]
+    if without := [arm for arm in arms if arm not in set(long["arm"])]:
+        raise UsageError(
+            f"each arm must have a value of what is judged, but {without[0]} has none of {', '.join(directions)}; "
+            "leave its rows out, or name the metric as all files spell it"
+        )
     _require_runs(long, conditions, asked.baseline, arms)
     manifest = _manifest(name, asked, arms, directions, long, conditions)
     cells: list[Any] = []
@@ -271,7 +276,8 @@ def _word(value: object) -> str:
     """A cell as a name: whole numbers without a decimal point, and empty where it holds nothing."""
     if isinstance(value, float | np.floating):
         return "" if math.isnan(value) else str(int(value)) if float(value).is_integer() else str(value)
-    return _WHOLE.sub(r"\1", _text(value))
+    text = _text(value)
+    return found[1] if (found := _WHOLE.fullmatch(text)) else text
 
 
 def _number(value: object, row: int, long: pd.DataFrame) -> float:

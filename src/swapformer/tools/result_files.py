@@ -50,11 +50,12 @@ def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[t
             except (OSError, ValueError, RecursionError, csv.Error) as error:
                 raise UsageError(f"{each} cannot be read as {each.suffix or 'a table'}: {error}") from None
             read.append((each, [row for row, _ in rows], any(spelled for _, spelled in rows)))
-    columns: dict[str, list[str]] = {}
-    for _, table, spelled in read:
-        for row in table if spelled and commas is None else ():
-            for name, cell in row.items():
-                columns.setdefault(name, []).append(cell)
+    unclear = {name for _, table, spelled in read if spelled and commas is None for row in table for name in row}
+    columns: dict[str, list[str]] = {name: [] for name in sorted(unclear)}
+    for _, table, _ in read:
+        for row in table:
+            for name in unclear & row.keys():
+                columns[name].append(str(row[name]))
     for name, column in columns.items():
         _require_clear_commas(name, column)
     for path, table, spelled in read:
@@ -65,18 +66,14 @@ def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[t
 
 
 def _below(folder: Path, pattern: str = "*") -> list[Path]:
-    """The files below a folder that fit a pattern, in linked folders too, each once; not those that keep looks."""
-    found: dict[Path, Path] = {}
-    seen = set[Path]()
+    """The files below a folder that fit a pattern, in linked folders too; not those that keep looks."""
+    found = []
     for place, folders, names in os.walk(folder, followlinks=True):
         here = Path(place)
-        # a link to a folder above would go round in circles
-        folders[:] = sorted(each for each in folders if (here / each).resolve() not in seen)
-        seen |= {(here / each).resolve() for each in folders}
-        for name in sorted(names):
-            if fnmatchcase(name, pattern) and not name.endswith("judged.json"):
-                found.setdefault((here / name).resolve(), here / name)
-    return sorted(found.values())
+        above = {each.resolve() for each in (here, *here.parents) if each == folder or folder in each.parents}
+        folders[:] = [each for each in folders if (here / each).resolve() not in above]  # it would go round in circles
+        found += [here / each for each in names if fnmatchcase(each, pattern) and not each.endswith("judged.json")]
+    return sorted(found)
 
 
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], bool]]:
