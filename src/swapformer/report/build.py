@@ -242,7 +242,7 @@ def build(
     metrics = list(dict.fromkeys([*metrics, *(metric for claim in claims for metric in claim.metrics)]))
     public = {
         "table.md": _table_md(records, views),
-        "results.csv": results_csv(records, metrics, path.published),
+        "results.csv": results_csv(records, metrics, path.published, path.published_statements(manifest.ledger)),
         HISTORY: history_csv(records),
     }
     items = npz(published_items(records))

@@ -119,10 +119,14 @@ def result_columns(manifest: Manifest) -> dict[str, str]:
     return {"study": RESULT_COLUMNS["study"], **factors, **RESULT_COLUMNS}
 
 
-def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] = ()) -> str:
+def results_csv(
+    records: Records, metrics: Sequence[str], looks: Sequence[Look] = (),
+    stated: Mapping[str, Sequence[int] | None] | None = None,
+) -> str:  # fmt: skip
     """`results.csv`: tidy, one row per arm, seed, metric and condition; columns as in `result_columns`.
 
-    The looks at which the study was judged follow, one row for each seed, then what else is known of it.
+    The looks at which the study was judged follow, one row for each seed, then what else is known of it. Claims of
+    looks, and those that were `stated`, have names that a table can tell (`LookPath.published`).
     """
     manifest = records.manifest
     names = ["condition", "arm", "seed", "metric", "value", "standard_error"]
@@ -147,7 +151,7 @@ def results_csv(records: Records, metrics: Sequence[str], looks: Sequence[Look] 
     rows += look_rows([_published(look) for look in looks], manifest.ledger.unknown if looks else "")
     rows += [
         {"metric": kind, "status": STATED, "note": json.dumps(fact, ensure_ascii=False)}
-        for kind, fact in _stated(records)
+        for kind, fact in _stated(records, stated or {})
     ]
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
@@ -160,7 +164,7 @@ def _plain(value: float) -> str:
     return "" if math.isnan(value) else repr(float(value))
 
 
-def _stated(records: Records) -> Iterator[tuple[str, Any]]:
+def _stated(records: Records, claims: Mapping[str, Sequence[int] | None]) -> Iterator[tuple[str, Any]]:
     """Further facts about a study: the kind of each fact, and the fact as JSON holds it."""
     manifest = records.manifest
     if records.generated:
@@ -171,8 +175,8 @@ def _stated(records: Records) -> Iterator[tuple[str, Any]]:
         yield "impossible", [arm, condition, reason]
     for each in manifest.fairness:
         yield "difference", each.to_json()
-    for identity, seen in manifest.ledger.stated.items():
-        yield "claim", [without_settings(identity), None if seen is None else list(seen)]
+    for identity, seen in claims.items():
+        yield "claim", [identity, None if seen is None else list(seen)]
     if manifest.exact:
         yield "exact", list(manifest.exact)
     if manifest.tuning is not None:

@@ -58,7 +58,7 @@ class Look:
         return cls(
             _share(raw["error"]), trials, tuple(map(str, raw["environments"])), str(raw.get("claims", claims)),
             None if raw.get("seeds") is None else tuple(map(int, raw["seeds"])),
-            tuple((str(condition), str(arm), int(seed)) for condition, arm, seed in raw.get("absent", ())),
+            cell_names(raw.get("absent", ())),
             str(raw.get("id", "")),
         )  # fmt: skip
 
@@ -211,7 +211,7 @@ def looks_in_rows(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[Look, ...], 
             claims, _, cells = row.get("note", "").partition("\n")
             key = row["metric"], claims
             if row["status"] == ABSENT:
-                absent[key] = tuple((str(condition), str(arm), int(seed)) for condition, arm, seed in json.loads(cells))
+                absent[key] = cell_names(json.loads(cells))
             else:
                 found.setdefault(key, []).append(row)
     looks, known = list[Look](), set[int]()
@@ -223,6 +223,11 @@ def looks_in_rows(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[Look, ...], 
         some = seeds if OF in key[0] else None
         looks.append(Look(_share(of_look[0]["value"]), new, environments, key[1], some, absent.get(key, ())))
     return tuple(looks), "results.csv says so" if unknown else ""
+
+
+def cell_names(raw: Iterable[Sequence[Any]]) -> tuple[CellName, ...]:
+    """Cells as JSON has them."""
+    return tuple((str(condition), str(arm), int(seed)) for condition, arm, seed in raw)
 
 
 def _share(error: object) -> float:
@@ -239,7 +244,8 @@ def are_same(one: str, other: str) -> bool:
 
 def without_settings(identity: str) -> str:
     """An identity as a table of results can have it, which does not say what arms trained."""
-    return ".".join(identity.split(".")[:3]).rstrip(".")
+    parts = identity.split(".")
+    return ".".join([*parts[:3], *[""] * len(parts[3:5]), *parts[5:]]).rstrip(".")
 
 
 def is_older(identity: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from swapformer.errors import UsageError, quote
 from swapformer.report.records import Records
 from swapformer.report.results_csv import read_results
+from swapformer.report.statistics.statements import stated_later
 from swapformer.results.manifest import Axis
 from swapformer.study.config import overrides as texts
 from swapformer.study.manifest import asked
@@ -28,7 +29,7 @@ def published_results(study: Path, scale: str | None = None) -> tuple[Records, P
             f"a study is judged from its folder by results/results.csv, but {quote(str(place / 'results.csv'))} does "
             f"not exist; `swapformer study {study} --publish` writes it"
         )
-    return read_results(place / "results.csv", replace(asked(spec), axis=_axis(spec))), place
+    return stated_later(read_results(place / "results.csv", replace(asked(spec), axis=_axis(spec)))), place
 
 
 def _axis(spec: Spec) -> Axis | None:

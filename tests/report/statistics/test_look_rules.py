@@ -75,9 +75,9 @@ class TestErrors:
     def test_a_claim_of_an_older_version_that_is_gone_counts_in_each_condition(self) -> None:
         units = {("s", 0): "x.1", ("m", 0): "x.2"}
         look = Look(0.04, {0: (), 1: ()}, (), "x.1 old")
-        path = LookPath((look,), 1, None, units, {})
-        assert path.gone(look) == 2, "one digest stood for a claim in all conditions"
-        assert path.gone(replace(look, claims="x.1 other.3")) == 1
+        path = LookPath((look,), 1, None, units, {}, {}, lambda unit, seeds, absent: "")
+        assert path.gone == (2,), "one digest stood for a claim in all conditions"
+        assert replace(path, looks=(replace(look, claims="x.1 other.3"),)).gone == (1,)
 
     def test_looks_of_other_folders_come_in_the_order_of_what_they_took(self) -> None:
         looks = [Look(error, {seed: ("t",)}, (), "c", id=str(error)) for error, seed in ((0.005, 2), (0.04, 1))]
@@ -150,8 +150,9 @@ class TestWhatIsKeptOfALook:
     def test_looks_that_a_study_adopts_keep_when_its_claims_were_stated(self, store: Store) -> None:
         report = paths.TestClaimsThatAreStatedLater().note(store, better("c"))
         published = store.root / "results.csv"
-        looks = look_path(claims_of(report.records.manifest), report.records).published
-        published.write_text(results_csv(report.records, ["val/loss"], looks))
+        looks = look_path(claims_of(report.records.manifest), report.records)
+        stated = looks.published_statements(report.records.manifest.ledger)
+        published.write_text(results_csv(report.records, ["val/loss"], looks.published, stated))
         for path in (store.runs / "trials").glob(f"*/{JUDGED}"):
             path.unlink()
         plain = read_manifest(store.study)

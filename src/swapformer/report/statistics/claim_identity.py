@@ -1,12 +1,18 @@
 """What identifies a claim in one condition of a grid, however it is worded, spelled or ordered.
 
 Looks are counted by it: a claim that is defined otherwise, or about other trials, is judged at a look of its own. It
-has four parts with a point between them,
+has six parts with a point between them, each a digest,
 
-    what is claimed . how its metrics are defined, in which condition . which way is better . what its arms train
+    what is claimed
+    how its metrics are defined, in which condition
+    which way is better
+    what its arms train
+    which of them trains which
+    the values that a look judged (`judged_values`)
 
-each a digest, and the last ones empty where they are not known: before trials have ended, and in a table of results.
-Older versions wrote the first part only. Two are the same claim where the parts that both have are equal.
+and empty where it is not known: which way is better before trials have ended, what arms train in a table of results,
+and the values but at a look. Older versions wrote the first part only, or the first four. Two are the same claim where
+the parts that both have are equal.
 """
 
 from __future__ import annotations
@@ -22,21 +28,29 @@ from swapformer.results.manifest import Manifest
 
 _SHORT = 8
 """Characters of a part but the first."""
+_PARTS = 6
 
 
 def identify(claim: Claim, condition: str, manifest: Manifest, directions: Mapping[str, str]) -> str:
     """What identifies a claim in a condition; `directions`: of the metrics, as far as they are known."""
-    defined = {name: manifest.derive[name] for name in sorted(_defined(claim.metrics, manifest))}
+    defined = {name: manifest.derive[name] for name in sorted(derived_from(claim.metrics, manifest))}
     ranges = {metric: manifest.ranges[metric] for metric in claim.metrics if metric in manifest.ranges}
     ways = {metric: directions[metric] for metric in sorted(claim.metrics) if directions.get(metric)}
-    settings = sorted(manifest.settings.get(at, "") for at in claim.cells(condition, ()))
+    settings = [manifest.settings.get(at, "") for at in sorted(claim.cells(condition, ()))]
     parts = [
         said(claim),
         digest([defined, ranges, "" if claim.spans else condition])[:_SHORT],
         digest(ways)[:_SHORT] if ways else "",
+        digest(sorted(settings))[:_SHORT] if any(settings) else "",
         digest(settings)[:_SHORT] if any(settings) else "",
     ]
     return ".".join(parts).rstrip(".")
+
+
+def at_look(identity: str, values: str) -> str:
+    """The identity of a claim at a look that judged values with this digest."""
+    parts = identity.split(".")
+    return ".".join([*parts, *[""] * (_PARTS - 1 - len(parts)), values[:_SHORT]])
 
 
 def said(claim: Claim) -> str:
@@ -53,7 +67,7 @@ def _said(claim: Claim) -> str:
     return json.dumps({**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)}, sort_keys=True)
 
 
-def _defined(metrics: tuple[str, ...], manifest: Manifest) -> set[str]:
+def derived_from(metrics: tuple[str, ...], manifest: Manifest) -> set[str]:
     """The derived numbers that metrics are, or are made of."""
     found: set[str] = set()
     waiting: list[str] = list(metrics)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from swapformer.results.files import write_atomic
-from swapformer.results.ledger import Look, digest
+from swapformer.results.ledger import Look, cell_names, digest
 from swapformer.results.store import Store
 
 JUDGED = "judged.json"
@@ -23,7 +23,10 @@ Compared = Collection[Mapping[int, str]]
 
 def remember(store: Store, look: Look, trials: Iterable[str]) -> None:
     """Have the trials that a look judged remember it."""
-    mark = {"id": look.id, "error": look.error, "claims": look.claims, "environments": list(look.environments)}
+    mark = {
+        "id": look.id, "error": look.error, "claims": look.claims, "environments": list(look.environments),
+        "absent": look.absent,
+    }  # fmt: skip
     for trial in dict.fromkeys(trials):
         path = store.directory(trial) / JUDGED
         if path.parent.is_dir():
@@ -63,7 +66,8 @@ def _seen(store: Store, trials: Mapping[int, str], settings: str) -> dict[str, t
                 if not name:  # of an older version, which knew a look by its settings and number
                     name = f"{mark['settings']}/{mark['number']}"
                     claims = claims if mark["settings"] == settings else "another"
-                look = Look(float(mark["error"]), {}, tuple(map(str, mark["environments"])), claims, id=name)
+                environments, absent = tuple(map(str, mark["environments"])), cell_names(mark.get("absent", ()))
+                look = Look(float(mark["error"]), {}, environments, claims, absent=absent, id=name)
             except (KeyError, TypeError, ValueError):
                 continue
             found.setdefault(name, (look, {}))[1][seed] = trial

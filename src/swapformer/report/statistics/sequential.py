@@ -24,7 +24,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -35,15 +35,17 @@ from swapformer.report import number_format
 from swapformer.report.records import Records, read
 from swapformer.report.statistics import statements
 from swapformer.report.statistics.claim_grammar import claims_of
-from swapformer.report.statistics.claim_identity import digest_of_all, identify
+from swapformer.report.statistics.claim_identity import at_look, digest_of_all, identify
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import Evidence, gather, join
+from swapformer.report.statistics.judged_values import JudgedValues, cells_of
 from swapformer.report.statistics.remembered_looks import Compared, remember, remembered
 from swapformer.report.statistics.verdicts import ALPHA, FIRST, RESERVED, Verdict, judge_family, reconsider
 from swapformer.report.tuning import ends_text
 from swapformer.results.arms import arm_name
 from swapformer.results.files import READ_ONLY
 from swapformer.results.ledger import (
+    CellName,
     Ledger,
     Look,
     Series,
@@ -70,14 +72,18 @@ class LookPath:
     """The looks that a study was judged at, those of before first.
 
     `taken`: how many of them the ledger has, and `series` these as one. `units`: each claim in each condition, with
-    what identifies it. `available`: the seeds with which its trials have ended.
+    what identifies it. `cells`: the arms that each waits for, with their conditions, and `available`: the seeds with
+    which their trials have ended. `values`: the digest of those that a claim has now, with these seeds and without
+    these cells.
     """
 
     looks: tuple[Look, ...]
     taken: int
     series: Series | None
     units: Mapping[Unit, str]
+    cells: Mapping[Unit, Collection[tuple[str, str]]]
     available: Mapping[Unit, tuple[int, ...]]
+    values: Callable[[Unit, Collection[int], Collection[CellName]], str]
     of_all: str = ""
 
     @property
@@ -99,20 +105,38 @@ class LookPath:
             found.append(frozenset(known if look.seeds is None else look.seeds))
         return tuple(found)
 
-    def judged(self, look: Look) -> frozenset[Unit]:
-        """The claims of now that a look was at, each in its condition."""
-        if look.claims in ("", self.of_all):
-            return frozenset(self.units)
-        named = look.claims.split()
-        return frozenset(unit for unit, own in self.units.items() if any(are_same(own, each) for each in named))
+    @cached_property
+    def _named(self) -> tuple[Mapping[Unit, str], ...]:
+        """Of each look, what would identify the claims of now if they were judged there, with their values of now."""
+        return tuple(
+            {unit: at_look(own, self.values(unit, seeds, look.absent)) for unit, own in self.units.items()}
+            for look, seeds in zip(self.looks, self.seeds, strict=True)
+        )
 
-    def gone(self, look: Look) -> int:
-        """The number of claims that a look was at and that are no longer made; each counts once in each condition."""
-        if look.claims in ("", self.of_all):
-            return 0
-        left = [each for each in look.claims.split() if not any(are_same(own, each) for own in self.units.values())]
+    @cached_property
+    def judged(self) -> tuple[frozenset[Unit], ...]:
+        """The claims of now that each look was at, each in its condition and with the values that it has now."""
+        return tuple(
+            frozenset(
+                unit
+                for unit, own in named.items()
+                if look.claims in ("", self.of_all) or any(are_same(own, each) for each in look.claims.split())
+            )
+            for look, named in zip(self.looks, self._named, strict=True)
+        )
+
+    @cached_property
+    def gone(self) -> tuple[int, ...]:
+        """The claims of each look that are no longer made, or have other values now; each counts in each condition."""
         conditions = len({condition for condition, _ in self.units})
-        return sum(conditions if is_older(each) else 1 for each in left)
+        return tuple(
+            sum(
+                conditions if is_older(each) else 1
+                for each in look.claims.split()
+                if look.claims != self.of_all and not any(are_same(own, each) for own in named.values())
+            )
+            for look, named in zip(self.looks, self._named, strict=True)
+        )
 
     @property
     def published(self) -> tuple[Look, ...]:
@@ -120,16 +144,22 @@ class LookPath:
 
         A claim whose arms have trained something else since is not the same there either.
         """
-        current = list(self.units.values())
-
-        def name(identity: str) -> str:
-            short = without_settings(identity)
-            other = any(are_same(short, own) for own in current) and not any(are_same(identity, own) for own in current)
-            return f"gone{digest(identity)}" if other else short
-
         return tuple(
-            replace(look, claims=" ".join(dict.fromkeys(map(name, look.claims.split())))) for look in self.before
+            replace(look, claims=" ".join(dict.fromkeys(map(self._published_name, look.claims.split()))))
+            for look in self.before
         )
+
+    def published_statements(self, ledger: Ledger) -> dict[str, tuple[int, ...] | None]:
+        """When claims were stated, as a table holds it: `Ledger.stated` under the names that its looks have."""
+        found: dict[str, tuple[int, ...] | None] = {}
+        for identity, seen in ledger.stated.items():
+            found.setdefault(self._published_name(identity), seen)
+        return found
+
+    def _published_name(self, identity: str) -> str:
+        current, short = list(self.units.values()), without_settings(identity)
+        other = any(are_same(short, own) for own in current) and not any(are_same(identity, own) for own in current)
+        return f"gone{digest(identity)}" if other else short
 
     @property
     def error(self) -> float:
@@ -200,17 +230,23 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     open_seeds: dict[tuple[str, str], set[int]] = {}
     for arm, condition, seed in zip(waiting["arm"], waiting["condition"], waiting["seed"], strict=True):
         open_seeds.setdefault((arm, condition), set()).add(seed)
+    of_units = {unit: cells_of(claims[unit[1]], unit[0], manifest) for unit in units}
     available = {
         unit: tuple(
             seed
             for seed in manifest.seeds
-            if seed in here and not any(seed in open_seeds.get(cell, ()) for cell in claims[unit[1]].cells(unit[0], ()))
+            if seed in here and not any(seed in open_seeds.get(cell, ()) for cell in waited)
         )
-        for unit in units
+        for unit, waited in of_units.items()
     }
+    judged_values = JudgedValues(records)
+
+    def values(unit: Unit, seeds: Collection[int], absent: Collection[CellName]) -> str:
+        return judged_values.of(claims[unit[1]], unit[0], seeds, absent)
+
     before = series.looks if series else ()
     taken = list(takewhile(lambda look: look.trials.keys() <= here, before))
-    path = LookPath(tuple(taken), len(taken), series, units, available, digest_of_all(list(claims)))
+    path = LookPath(tuple(taken), len(taken), series, units, of_units, available, values, digest_of_all(list(claims)))
     if len(taken) < len(before):
         return path  # a sequential study that is run again has not come to the others yet
     columns = (cells[name] for name in ("condition", "arm", "seed", "status"))
@@ -223,10 +259,10 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         spent = [look.error for look in path.looks]
         error = next_error(spent, stated, len(manifest.looks), alpha, manifest.later_claims)
         added = {seed: subject.trials.get(seed, ()) for seed in seeds if seed not in known}
-        of = {(at, arm) for unit in judged for arm, at in claims[unit[1]].cells(unit[0], ())}
-        absent = tuple(sorted(c for c in statuses if c[:2] in of and c[2] in seeds and c not in results))
+        waited = {(at, arm) for unit in judged for arm, at in of_units[unit]} & {cell[:2] for cell in statuses}
+        absent = tuple(sorted({(*each, seed) for each in waited for seed in seeds} - results))
         some = tuple(seeds) if not known <= set(seeds) else None
-        named = " ".join(sorted({units[unit] for unit in judged}))
+        named = " ".join(sorted({at_look(units[unit], values(unit, seeds, absent)) for unit in judged}))
         look = Look(error, added, environments, named, some, absent)
         ids = sorted(trial for seed in seeds for trial in subject.trials.get(seed, ()))
         look = replace(look, id=digest([len(path.looks), error, named, list(environments), ids]))
@@ -237,33 +273,35 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         seeds = manifest.seeds[:count]
         if set(seeds) <= set(everywhere) and not set(seeds) <= {seed for look in path.looks for seed in look.trials}:
             take(list(units), seeds, stated=True)
-    judged, seeds = _news(path, claims, results, declared=bool(manifest.looks))
+    judged, seeds = _news(path, claims, results, manifest.looks)
     if judged:
-        done = frozenset(judged).union(*(path.judged(look) for look in path.looks))
+        done = frozenset(judged).union(*path.judged)
         shared = {unit for unit in units if not claims[unit[1]].exact}
         take(judged, seeds, stated=set(manifest.seeds) <= set(seeds) and done >= shared)
     return path
 
 
 def _news(
-    path: LookPath, claims: Sequence[Claim], results: Collection[tuple[str, str, int]], declared: bool
+    path: LookPath, claims: Sequence[Claim], results: Collection[CellName], declared: Sequence[int]
 ) -> tuple[list[Unit], tuple[int, ...]]:
     """The claims that a look would judge, and with which seeds: all those with which their trials have ended.
 
     Those are claims that were never judged, and those whose arms have results that their last look did not have. In a
-    study that declares its looks, only the former. A claim of which fewer than two seeds have ended is not among them.
+    study that declares its looks, only the former, and from the first of these looks on. A claim of which fewer than
+    two seeds have ended is not among them.
     """
-    last: dict[Unit, tuple[frozenset[int], frozenset[tuple[str, str, int]]]] = {}
-    for look, seeds in zip(path.looks, path.seeds, strict=True):
-        last |= dict.fromkeys(path.judged(look), (seeds, frozenset(look.absent)))
+    last: dict[Unit, tuple[frozenset[int], frozenset[CellName]]] = {}
+    for look, seeds, judged in zip(path.looks, path.seeds, path.judged, strict=True):
+        last |= dict.fromkeys(judged, (seeds, frozenset(look.absent)))
+    least = max([2, *declared[:1]])
 
     def has_news(unit: Unit, seeds: Collection[int]) -> bool:
-        if len(seeds) < 2 or claims[unit[1]].exact:  # arithmetic decides an exact claim, at no share of the error
+        if len(seeds) < least or claims[unit[1]].exact:  # arithmetic decides an exact claim, at no share of the error
             return False
         if unit not in last:
             return True
         seen, absent = last[unit]
-        own = {(at, arm) for arm, at in claims[unit[1]].cells(unit[0], ())}
+        own = {(at, arm) for arm, at in path.cells[unit]}
         again = any(cell in results and cell[2] in seeds and cell[:2] in own for cell in absent)
         return not declared and (not set(seeds) <= seen or again)
 
@@ -303,8 +341,8 @@ def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], recor
     try:
         ledger = update_ledger(study_dir, update)
         assert path is not None, "the update of a ledger finds its looks"
-        for look, seeds in list(zip(path.looks, path.seeds, strict=True))[path.taken :]:
-            cells = {cell for unit in path.judged(look) for cell in claims[unit[1]].cells(unit[0], ())}
+        for look, seeds, judged in list(zip(path.looks, path.seeds, path.judged, strict=True))[path.taken :]:
+            cells = {cell for unit in judged for cell in claims[unit[1]].cells(unit[0], ())}
             of = [cell for cell in manifest.cells if (cell.arm, cell.condition) in cells and cell.seed in seeds]
             remember(store, look, [cell.trial for cell in of if cell.trial])
     except OSError as error:
@@ -344,7 +382,7 @@ def _settings_of(claims: Sequence[Claim], manifest: Manifest) -> frozenset[str]:
 def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: Path) -> None:
     """Begin the ledger of a study that has no looks yet with those in its published `results.csv`.
 
-    Only where that is about some of its trials, and these remember none themselves.
+    Only where that is about some of its trials; looks that these remember themselves come from there.
     """
     subject, claims = _Subject.of(manifest), claims_of(manifest)
     try:
@@ -359,12 +397,20 @@ def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: 
     looks = tuple(replace(look, trials={seed: subject.trials.get(seed, ()) for seed in look.trials}) for look in looks)
 
     def update(ledger: Ledger) -> Ledger:
-        own = subject.series(ledger) or not looks
-        if own or remembered(Store(runs_dir), _compared(claims, manifest), _settings_of(claims, manifest)):
+        if subject.series(ledger) or not looks:
             return ledger
-        return replace(ledger.add(looks, None, subject.settings), stated={**stated, **ledger.stated})
+        own = remembered(Store(runs_dir), _compared(claims, manifest), _settings_of(claims, manifest))
+        known = [(look.error, _as_published(look)) for look in own]
+        missing = [look for look in looks if (look.error, _as_published(look)) not in known]
+        added = ledger.add(missing, None, subject.settings) if missing else ledger
+        return replace(added, stated={**stated, **ledger.stated})
 
     update_ledger(study_dir, update)
+
+
+def _as_published(look: Look) -> frozenset[str]:
+    """The claims of a look as a table names them."""
+    return frozenset(map(without_settings, look.claims.split()))
 
 
 def require_seeds(study_dir: Path, manifest: Manifest) -> None:
@@ -405,14 +451,13 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         return evidence[condition].restrict(seeds, {(arm, seed) for at, arm, seed in absent if at == condition})
 
     found: dict[Unit, Verdict] = {}
-    for look, seeds in zip(path.looks, path.seeds, strict=True):
-        judged = path.judged(look)
+    for look, seeds, judged, gone in zip(path.looks, path.seeds, path.judged, path.gone, strict=True):
         pending = [
             unit for unit in path.units if unit in judged and (unit not in found or found[unit].outcome == "undecided")
         ]
         family = [(claims[unit[1]], seen(unit, seeds, look.absent)) for unit in pending]
         for unit, (claim, data), verdict in zip(
-            pending, family, judge_family(family, look.error, later, path.gone(look)), strict=True
+            pending, family, judge_family(family, look.error, later, gone), strict=True
         ):
             if claim.withdrawn:
                 verdict = replace(verdict, outcome="undecided", needed=None, elsewhere="")
@@ -433,7 +478,9 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         found[unit] = verdict if verdict.claim.exact and not verdict.claim.withdrawn else _not_judged(verdict)
     several = bool(declared) or len(path.looks) > 1
     # claims of looks at which some trial had no result, which may have one now
-    again = frozenset[Unit]().union(*(path.judged(look) for look in path.looks if look.absent))
+    again = frozenset[Unit]().union(
+        *(judged for look, judged in zip(path.looks, path.judged, strict=True) if look.absent)
+    )
     result: dict[str, list[Verdict]] = {condition: [] for condition in evidence}
     for unit in path.units:
         all_seeds = seen(unit, path.available[unit])
@@ -464,9 +511,10 @@ def _with_all_seeds(verdict: Verdict, evidence: Evidence) -> list[str]:
     if verdict.outcome == "undecided" or verdict.claim.exact:
         return []
     (again,) = judge_family([(verdict.claim, evidence)], verdict.level)
-    seeds = again.pairs
-    if seeds <= verdict.pairs:
+    before = {each.than: each.estimate.n for each in verdict.contrasts}
+    if all(each.estimate.n <= before.get(each.than, 0) for each in again.contrasts):
         return []  # its arms were trained with no other seeds
+    seeds = max(each.estimate.n for each in again.contrasts)
     if again.outcome == verdict.outcome:
         return [f"and all {seeds} seeds agree"]
     if again.outcome != "undecided":

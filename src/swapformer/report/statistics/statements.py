@@ -6,12 +6,14 @@ says so, unless the seeds that ended later decide alike by themselves: those are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from swapformer.report.records import Records
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claim_identity import identify
+from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.verdicts import Verdict, judge_family
 from swapformer.results.ledger import Ledger, are_same, is_older
@@ -27,25 +29,51 @@ def note_claims(study_dir: Path, store: Store, manifest: Manifest) -> None:
 
     Not before all settings are known. Of a claim that an older version judged it is not known.
     """
-    claims = claims_of(manifest) if manifest.settings else []
-    units = [
-        (claim, condition)
-        for condition in manifest.conditions
-        for claim in claims
-        if claim.at is None or condition in claim.at
-    ]
-    named = {identify(claim, condition, manifest, {}): (claim, condition) for claim, condition in units}
+    named = _identities(manifest, {}) if manifest.settings else {}
 
     def update(ledger: Ledger) -> Ledger:
         new = {}
         for identity, (claim, condition) in named.items():
             if not any(are_same(identity, known) for known in ledger.stated):
                 before = any(_judged_before(look.claims, identity) for each in ledger.series for look in each.looks)
-                new[identity] = None if before else tuple(_ended(claim.cells(condition, ()), manifest, store))
+                new[identity] = None if before else tuple(_ended(claim.cells(condition, ()), manifest, store, ledger))
         return replace(ledger, stated={**ledger.stated, **new}) if new else ledger
 
     if named:
         update_ledger(study_dir, update)
+
+
+def stated_later(records: Records) -> Records:
+    """The records of a published table, whose ledger then tells of claims that the table does not know.
+
+    They were written when it was there, so that all trials in it had ended. Nothing is known where a table tells of no
+    claim at all, as older ones do.
+    """
+    manifest = records.manifest
+    if not manifest.ledger.stated:
+        return records
+    ended = {
+        (str(arm), str(at), int(seed))
+        for arm, at, seed, status in records.cells[["arm", "condition", "seed", "status"]].itertuples(index=False)
+        if status in FINAL
+    }
+    stated = dict(manifest.ledger.stated)
+    for identity, (claim, condition) in _identities(manifest, records.directions).items():
+        if not any(are_same(identity, known) for known in stated):
+            arms = claim.cells(condition, ())
+            at_seed = {seed: sum((*cell, seed) in ended for cell in arms) for _, _, seed in ended}
+            stated[identity] = tuple(sorted(seed for seed, count in at_seed.items() if count >= min(2, len(arms))))
+    return replace(records, manifest=replace(manifest, ledger=replace(manifest.ledger, stated=stated)))
+
+
+def _identities(manifest: Manifest, directions: Mapping[str, str]) -> dict[str, tuple[Claim, str]]:
+    """What identifies each claim in each condition that it is limited to."""
+    return {
+        identify(claim, condition, manifest, directions): (claim, condition)
+        for condition in manifest.conditions
+        for claim in claims_of(manifest)
+        if claim.at is None or condition in claim.at
+    }
 
 
 def _judged_before(claims: str, own: str) -> bool:
@@ -55,19 +83,28 @@ def _judged_before(claims: str, own: str) -> bool:
     return not named or of_all or any(are_same(own, each) for each in named)
 
 
-def _ended(arms: set[tuple[str, str]], manifest: Manifest, store: Store) -> Iterator[int]:
+def _ended(arms: set[tuple[str, str]], manifest: Manifest, store: Store, ledger: Ledger) -> Iterator[int]:
     """The seeds with which trials of two of these arms have ended, or of the only one: what they compare was known.
 
-    That a baseline has ended, which other studies share, tells nothing of an arm that has not.
+    That a baseline has ended, which other studies share, tells nothing of an arm that has not. A trial that a look
+    judged had ended, though it may have been deleted since.
     """
+    looked_at = {
+        trial for each in ledger.series for look in each.looks for ids in look.trials.values() for trial in ids
+    }
     trials: dict[int, list[str]] = {}
     for cell in manifest.cells:
         if (cell.arm, cell.condition) in arms and cell.trial:
             trials.setdefault(cell.seed, []).append(cell.trial)
     for seed, ids in trials.items():
-        records = (store.peek(trial) for trial in ids)
-        if sum(record is not None and record.status in FINAL for record in records) >= min(2, len(arms)):
+        ended = [trial in looked_at or _has_ended(trial, store) for trial in ids]
+        if sum(ended) >= min(2, len(arms)):
             yield seed
+
+
+def _has_ended(trial: str, store: Store) -> bool:
+    record = store.peek(trial)
+    return record is not None and record.status in FINAL
 
 
 def seeds_seen(ledger: Ledger, identity: str) -> tuple[int, ...] | None:
