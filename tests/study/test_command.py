@@ -273,3 +273,98 @@ def test_a_metric_without_a_slash_is_told_exactly_that() -> None:
     }
     with pytest.raises(UsageError, match="with a slash between, such as val/loss, but it is 'loss'"):
         with_command(raw)
+
+
+def prints(text: str, pattern: str = r"step (?P<step>\d+) loss ([\d.]+)", **changed: Any) -> Any:
+    """The record of a command that prints a text; in `table` and `json` what it leaves instead."""
+    left = {name: changed.pop(name, None) for name in ("table", "json")}
+    Path("say.py").write_text(
+        "import pathlib, sys\n"
+        "out = pathlib.Path(sys.argv[2])\n"
+        f"print({text!r})\n"
+        + "".join(
+            f"(out / 'metrics.{kind}').write_bytes({content!r})\n"
+            for kind, content in (("csv", left["table"]), ("json", left["json"]))
+            if content is not None
+        )
+    )
+    reads = {"val/loss": pattern} if left == {"table": None, "json": None} else {}
+    return run(
+        run=f"{sys.executable} say.py {{seed}} {{out}}", code=["say.py"], reads=reads, arms={"slow": []}, overrides=[],
+        **changed,
+    )  # fmt: skip
+
+
+class TestALostMetric:
+    @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf"])
+    def test_a_printed_line_without_a_number_is_the_last_value(self, word: str) -> None:
+        """`([\\d.]+)` does not fit it, and the number before it was taken for the last."""
+        record = prints(f"step 10 loss 2.5\nstep 20 loss  {word}\ndone, nan or not")
+        assert record.status == "finished" and record.metrics == {} and "counts as lost" in " ".join(record.remarks)
+
+    def test_lines_of_another_shape_and_lines_before_the_last_value_say_nothing_of_it(self) -> None:
+        record = prints("step 5 loss nan\nstep 10 loss 2.5\ngrad norm nan\nloss 3 nan steps")
+        assert record.metrics == {"val/loss": 2.5}
+
+    @pytest.mark.parametrize(
+        ("text", "pattern", "shown"),
+        [
+            ("step 10 loss 1.2e-05", r"step (?P<step>\d+) loss ([\d.]+)", "'1.2' of 'ss 1.2e-05'"),
+            ("step 10 loss 1.25", r"step (?P<step>\d+) loss (\d)", "'1' of"),
+            ("step 10 loss 1.25", r"step (?P<step>\d+).*([\d.]+)", "'5' of"),
+            ("step 10 loss -1.25", r"step (?P<step>\d+) .*?([\d.]+)", "'1.25' of"),
+            ("step 10 loss 1.25", r".*(?P<step>\d) loss (\S+)", "'0' of"),
+        ],
+    )
+    def test_a_pattern_that_takes_a_piece_of_a_number_is_refused(self, text: str, pattern: str, shown: str) -> None:
+        record = prints(text, pattern)
+        assert record.status == "failed" and shown in record.reason and r"write (\S+)" in record.reason
+
+    @pytest.mark.parametrize(
+        ("text", "pattern", "value"),
+        [
+            ("step 10 loss -1.2e+01", r"step (?P<step>\d+) loss (\S+)", -12.0),
+            ("step 10 loss=1.25, lr 3", r"step (?P<step>\d+) loss=([\d.]+)", 1.25),
+            ("epoch-10-loss-1.25.ckpt", r"epoch-(?P<step>\d+)-loss-(\d+\.\d+)", 1.25),
+            ("step 10 loss .5", r"step (?P<step>\d+) loss (\S+)", 0.5),
+        ],
+    )
+    def test_one_that_takes_all_of_it_is_read(self, text: str, pattern: str, value: float) -> None:
+        assert prints(text, pattern).metrics == {"val/loss": value}
+
+    @pytest.mark.parametrize(
+        ("table", "value"),
+        [
+            ("step,val/loss\n1,3\n2,2\n3,\n", None),  # as pandas writes nan
+            ("step,train/loss,val/loss\n1,3,\n2,2,2.5\n3,2,\n4,2,2.25\n5,2,\n", 2.25),
+            ("step,train/loss,val/loss\n1,3,\n2,2,2.5\n3,2,\n4,2,2.25\n5,,\n6,,\n", None),
+            ("step,val/loss\n1,3\n2,\n", None),
+            ("step,train/loss,val/loss\n1,3,\n2,2,2.5\n", 2.5),
+            ("step,val/loss\n2,2\n1,3\n", 2),
+        ],
+    )
+    def test_a_column_that_ends_empty_where_its_next_value_should_stand(self, table: str, value: float | None) -> None:
+        record = prints("", table=table.encode())
+        assert record.status == "finished" and record.metrics == ({} if value is None else {"val/loss": value})
+        assert value is not None or "is empty in the last rows of its column: it counts as lost" in record.remarks[0]
+
+    def test_what_the_object_says_is_the_last_word(self) -> None:
+        record = prints("", table=b"step,val/loss\n1,3\n2,\n", json=b'{"val/loss": 2.5}')
+        assert record.metrics == {"val/loss": 2.5}
+
+
+def test_a_byte_order_mark_and_blank_lines_are_no_part_of_what_a_command_leaves() -> None:
+    assert prints("", table=b"\xef\xbb\xbfstep,val/loss\n1,3\n\n2,2\n\n").metrics == {"val/loss": 2}
+    assert prints("", json=b'\xef\xbb\xbf{"val/loss": 2.5}').metrics == {"val/loss": 2.5}
+
+
+def test_a_last_line_that_was_cut_off_is_no_point_of_the_history_before(place: Path) -> None:
+    from swapformer.measure.command import Command
+
+    reads = {"val/loss": r"step (?P<step>\d+) loss (\S+)"}
+    made = Command(run="x {seed}", settings={}, metrics={"val/loss": "lower"}, reads=reads, code=[], minutes=None)
+    folder, checkpoint = place / "trial", place / "trial" / "checkpoints"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state").write_text("1")
+    (folder / "command.log").write_text("step 1 loss 2.5\nstep 2 loss 2.2")
+    assert made._left_by_earlier_attempts(folder, folder / "output", checkpoint) == {1: {"val/loss": 2.5}}

@@ -15,6 +15,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,11 @@ SECONDS_TO_STOP = 10
 _NAME = re.compile(r"\{(\w+)\}")
 _SHOWN = 300
 """Characters of the end of its log that a message repeats."""
+_NUMBERS = re.compile(r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)|\s+", re.ASCII | re.IGNORECASE)
+_NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity)(?![a-z])", re.IGNORECASE)
+_GOES_ON = re.compile(r"\d|\.\d|[eE][-+]?\d", re.ASCII)
+_BEGINS = re.compile(r"\d\.?$|(?:^|[\s=:(\[])[-+]\.?$", re.ASCII)
+"""What stands behind and before a piece of a number that is not the whole of it."""
 
 
 class Command(Measurement):
@@ -50,6 +56,9 @@ class Command(Measurement):
     {checkpoint} with a folder that is kept when the trial is interrupted. No shell reads the command. Its metrics are
     those of `{out}/metrics.json` (name → number), those of the last row of each column of `{out}/metrics.csv` (a
     column `step`, one for each metric), or those of printed lines.
+
+    A metric that has no number at the end was lost with its trial, as one that is nan: its column is empty where its
+    next value should stand (pandas writes nan so), or a printed line has nan or inf where earlier ones had numbers.
 
     Args:
         run: the command.
@@ -145,7 +154,17 @@ class Command(Measurement):
                 f"the command must leave {missing[0]}, in {{out}}/{JSON}, {{out}}/{CSV} or a printed line, but ended "
                 f"without it; it left {given}{suggest(missing[0], metrics)}"
             )
-        lost = [f"{name} is {value}: it counts as lost" for name, value in known.items() if not math.isfinite(value)]
+        ended = {
+            **{name: "is empty in the last rows of its column" for name in _emptied(out / CSV)},
+            **{name: "is printed without a number" for name in self.reads if self._lost_in(name, printed)},
+        }
+        left = _object(out / JSON)
+        known |= {name: math.nan for name in ended if name in known and name not in left}
+        lost = [
+            f"{name} {ended.get(name, f'is {value}')}: it counts as lost"
+            for name, value in known.items()
+            if not math.isfinite(value)
+        ]
         lost += [f"{NOT_IN_ID}{name}" for name in self._unlisted()]
         steps = max(history, default=0)
         return Outcome("finished", metrics=known, directions=dict(self.metrics), steps=steps, notes=tuple(lost))
@@ -211,14 +230,27 @@ class Command(Measurement):
         for name, pattern in self.reads.items():
             if "step" in pattern.groupindex:
                 for line in pattern.finditer(printed):
-                    yield _step(line["step"]), name, _number(name, _value(line))
+                    yield _step(_whole(name, line, "step")), name, _number(name, _value(name, line))
+
+    def _lost_in(self, name: str, printed: str) -> bool:
+        """Whether a printed line has nan or inf where the lines before it, which fit a metric's pattern, had numbers.
+
+        A pattern such as `loss ([\\d.]+)` does not fit it, and the last number that it fits was not the last value.
+        """
+        shapes, end = set(), 0
+        for found in self.reads[name].finditer(printed):
+            start, end = printed.rfind("\n", 0, found.start()) + 1, printed.find("\n", found.end())
+            end = len(printed) if end < 0 else end
+            shapes.add(_NUMBERS.sub("#", printed[start:end].strip()))
+        later = printed[end:].split("\n") if shapes else []
+        return any(_NOT_FINITE.search(line) and _NUMBERS.sub("#", line.strip()) in shapes for line in later)
 
     def _final(self, out: Path, printed: str, history: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
         """The metrics at the end: the newest of the history, then what the file and single printed lines say."""
         found = {name: value for _, row in sorted(history.items()) for name, value in row.items()}
         for name, pattern in self.reads.items():
             if "step" not in pattern.groupindex:
-                lines = [_value(line) for line in pattern.finditer(printed)]
+                lines = [_value(name, line) for line in pattern.finditer(printed)]
                 if len(lines) > 1:
                     raise RuntimeError(
                         f"the command must print {name} once, but {len(lines)} lines fit its pattern; give the pattern "
@@ -267,15 +299,28 @@ def _pattern(name: str, text: str) -> re.Pattern[str]:
     if found.groups - ("step" in found.groupindex) != 1:
         raise UsageError(
             f"`reads` of {name} must have one group, its value (and perhaps (?P<step>…)), but {text!r} has "
-            f"{found.groups}; write {name.rpartition('/')[2]} ([\\d.e+-]+)"
+            f"{found.groups}; write {name.rpartition('/')[2]} (\\S+)"
         )
     return found
 
 
-def _value(line: re.Match[str]) -> str:
+def _value(name: str, line: re.Match[str]) -> str:
     """The value of a line that fits: its group other than the step."""
     step = line.re.groupindex.get("step")
-    return next(text for index, text in enumerate(line.groups(), 1) if index != step)
+    return _whole(name, line, next(index for index in range(1, line.re.groups + 1) if index != step))
+
+
+def _whole(name: str, line: re.Match[str], group: int | str) -> str:
+    """What a group of a pattern takes. Raises RuntimeError where that is a piece of a number only."""
+    (start, end), text = line.span(group), line.string
+    begins = text[start : start + 1].isdigit() and _BEGINS.search(text[max(0, start - 3) : start])
+    if begins or (text[start:end] and _GOES_ON.match(text, end)):
+        shown = text[max(0, start - 3) : end + 5].strip()
+        raise RuntimeError(
+            f"the pattern of {name} must take all of a number, but takes {text[start:end]!r} of {shown!r}; write "
+            "(\\S+) for it"
+        )
+    return line[group]
 
 
 def _number(name: str, text: object) -> float:
@@ -303,7 +348,7 @@ def _object(path: Path) -> dict[str, Any]:
         return dict(pairs)
 
     try:
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
+        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -321,8 +366,28 @@ def _write_history(directory: Path, history: Mapping[int, Mapping[str, float]]) 
 
 def _table(path: Path, cut_off: bool = False) -> Iterator[tuple[int, str, float]]:
     """Every value of a table with a column `step`; where it may be `cut_off`, only those of whole lines."""
+    for row in _rows(path, cut_off):
+        for name, value in row.items():
+            if name != "step" and value:
+                yield _step(row["step"]), name, _number(name, value)
+
+
+def _emptied(path: Path) -> Iterator[str]:
+    """The metrics of a table whose column ends empty: by the distance of its other values one more should be there."""
+    rows = list(_rows(path))
+    steps = [_step(row["step"]) for row in rows]
+    for name in rows[0] if rows else ():
+        filled = sorted(step for step, row in zip(steps, rows, strict=True) if row[name])
+        if filled and max(steps) > filled[-1]:
+            apart = max((later - step for step, later in pairwise(filled)), default=0)
+            if max(steps) - filled[-1] >= apart:
+                yield name
+
+
+def _rows(path: Path, cut_off: bool = False) -> Iterator[dict[str, str]]:
+    """The rows of a table with a column `step`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         rows = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1] if cut_off else text, newline="")))
     except FileNotFoundError:
         return
@@ -335,13 +400,12 @@ def _table(path: Path, cut_off: bool = False) -> Iterator[tuple[int, str, float]
         raise RuntimeError(f"a metric must have one column in {CSV}, but {twice!r} has two")
     if "step" not in head:
         raise RuntimeError(f"{CSV} must have a column `step`, but it has {', '.join(head) or 'none'}")
-    place = head.index("step")
     for row in rows[1:]:
+        if not row:
+            continue  # a blank line
         if len(row) != len(head):
             raise RuntimeError(f"each row of {CSV} must have {len(head)} values, but one has {len(row)}")
-        for name, value in zip(head, row, strict=True):
-            if name != "step" and value:
-                yield _step(row[place]), name, _number(name, value)
+        yield dict(zip(head, row, strict=True))
 
 
 def _hash(name: str) -> str:
