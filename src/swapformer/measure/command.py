@@ -155,7 +155,7 @@ class Command(Measurement):
                 f"without it; it left {given}{suggest(missing[0], metrics)}"
             )
         ended = {
-            **{name: "is empty in the last rows of its column" for name in _emptied(out / CSV)},
+            **dict.fromkeys(_emptied(out / CSV), "is empty in the last rows of its column"),
             **{name: "is printed without a number" for name in self.reads if self._lost_in(name, printed)},
         }
         left = _object(out / JSON)
