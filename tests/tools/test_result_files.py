@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 import swapformer as sf
 from swapformer.errors import UsageError
-from swapformer.report.external_results import ABSENT, Question, records_of
+from swapformer.report.external_results import ABSENT, LOST, STEPS, Question, records_of
+from swapformer.results.ledger import digest
 from swapformer.tools import result_files
 from swapformer.tools.judge import main as judge
 from swapformer.tools.result_files import file_rows, tensorboard_rows, wandb_rows, with_path
@@ -300,7 +302,7 @@ def test_runs_of_tensorboard_that_stop_before_the_others_of_their_arm_are_lost(t
 def stopped(rows: list[dict[str, Any]], *more: str) -> list[str]:
     """The runs that a table of TensorBoard's form has lost."""
     asked = Question(baseline="a", metrics={"val/loss": ""}, by=more, empty="lost")
-    _, remarks, _ = records_of(pd.DataFrame(rows), asked)
+    remarks = records_of(pd.DataFrame(rows), asked).remarks
     return [each for each in remarks if each.startswith("lost: ")]
 
 
@@ -340,7 +342,9 @@ class TestRunsThatStopBeforeOthers:
     def test_the_arm_may_be_called_otherwise(self) -> None:
         rows = [{"method" if name == "arm" else name: value for name, value in row.items()} for row in self.rows(b3=3)]
         asked = Question(baseline="a", metrics={"val/loss": ""}, columns={"arm": "method"})
-        assert any("b with seed 3 (it stops at step 3" in each for each in records_of(pd.DataFrame(rows), asked)[1])
+        assert any(
+            "b with seed 3 (it stops at step 3" in each for each in records_of(pd.DataFrame(rows), asked).remarks
+        )
 
 
 class TestWhatHuntersFound:
@@ -564,8 +568,9 @@ class TestWhereLooksAreKept:
         assert [path.name for path in tmp_path.rglob("*judged.json")] == ["judged.json"]
         (tmp_path / "runs" / "judged.json").unlink()
         judge([*files, *self.ASKED])
+        (kept,) = (tmp_path / "runs").glob("r+1.*.judged.json")
         judge([str(tmp_path / "runs"), *self.ASKED])
-        assert [path.name for path in tmp_path.rglob("*judged.json")] == ["r.csv.judged.json"]
+        assert [path.name for path in tmp_path.rglob("*judged.json")] == [kept.name]
 
     def test_fresh_says_so_under_another_name_too(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for name in ("one.csv", "two.csv"):
@@ -590,7 +595,7 @@ class TestWhereLooksAreKept:
         both = WIDE.assign(acc=[0.5 + n / 100 for n in range(10)]).astype({"acc": object})
         some = both.copy()
         some["acc"] = [ABSENT if n in (4, 9) else value for n, value in enumerate(both["acc"])]
-        asked = {"metrics": {"loss": "", "acc": ""}, "paired": True}
+        asked = {"metrics": {"loss": "", "acc": ""}, "paired": True, "empty": "unstarted"}
         sf.judge(some, "a", kept, **asked)
         with pytest.raises(UsageError, match="must stay as they were, but 2 had no acc when it was judged"):
             sf.judge(both, "a", kept, **asked)
@@ -615,3 +620,204 @@ class TestWhereLooksAreKept:
             sf.judge(pd.concat([changed, extra]), "a", kept, metrics={"loss": ""}, paired=True)
         sf.judge(pd.concat([more, extra]), "a", kept, metrics={"loss": ""}, paired=True)
         assert len(looks(kept)) == 3
+
+    def test_a_table_with_a_file_of_its_own_that_has_grown_by_judged_runs_is_refused(self, tmp_path: Path) -> None:
+        """Else the looks at the others would be forgotten."""
+        more = WIDE.assign(seed=WIDE["seed"] + 10, loss=WIDE["loss"] + 0.01)
+        WIDE.to_csv(tmp_path / "one.csv", index=False)
+        more.to_csv(tmp_path / "two.csv", index=False)
+        for name in ("one.csv", "two.csv"):
+            assert judge([str(tmp_path / name), *self.ASKED]) == 0
+        pd.concat([WIDE, more]).to_csv(tmp_path / "two.csv", index=False)
+        with pytest.raises(
+            UsageError, match=r"must be kept in one file, but .*two.csv.judged.json and .*one.csv.judged"
+        ):
+            judge([str(tmp_path / "two.csv"), *self.ASKED])
+        assert judge([str(tmp_path / "two.csv"), *self.ASKED, "--fresh"]) == 0
+        assert judge([str(tmp_path / "two.csv"), *self.ASKED]) == 0, "those are known to be left out"
+
+    def test_looks_are_found_from_another_folder_by_relative_paths_and_behind_links(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for arm in "ab":
+            (tmp_path / "all" / arm).mkdir(parents=True)
+            WIDE[WIDE["arm"] == arm].to_csv(tmp_path / "all" / arm / "r.csv", index=False)
+        judge([str(tmp_path / "all"), *self.ASKED])
+        monkeypatch.chdir(tmp_path / "all" / "a")
+        judge(["r.csv", "../b/r.csv", *self.ASKED])
+        assert [path.name for path in tmp_path.rglob("*judged.json")] == ["judged.json"]
+        (tmp_path / "all" / "judged.json").unlink()
+        judge(["r.csv", "../b/r.csv", *self.ASKED])
+        (tmp_path / "linked").mkdir()
+        (tmp_path / "linked" / "all").symlink_to(tmp_path / "all")
+        judge([str(tmp_path / "linked"), *self.ASKED])
+        assert len(list(tmp_path.rglob("*judged.json"))) == 1
+
+    def test_looks_at_files_of_two_folders_are_found_from_one_of_them(self, tmp_path: Path) -> None:
+        for name in "xy":
+            (tmp_path / name).mkdir()
+        WIDE.to_csv(tmp_path / "y" / "b.csv", index=False)
+        WIDE.assign(seed=WIDE["seed"] + 10).to_csv(tmp_path / "x" / "a.csv", index=False)
+        judge([str(tmp_path / "x" / "a.csv"), str(tmp_path / "y" / "b.csv"), *self.ASKED])
+        (kept,) = tmp_path.glob("*judged.json")
+        with pytest.raises(UsageError, match=f"10 are others than .*{re.escape(kept.name)} holds, or gone"):
+            judge([str(tmp_path / "x" / "a.csv"), *self.ASKED])
+
+    def test_runs_are_known_by_another_metric_a_new_condition_and_as_pairs(self, tmp_path: Path) -> None:
+        both = WIDE.assign(acc=[0.5 + n / 100 for n in range(10)], epochs=10)
+        both.to_csv(tmp_path / "one.csv", index=False)
+        assert judge([str(tmp_path / "one.csv"), *self.ASKED]) == 0
+        both.to_csv(tmp_path / "two.csv", index=False)
+        assert judge([str(tmp_path / "two.csv"), "--baseline", "a", "--metric", "acc", "--paired"]) == 0
+        assert not (tmp_path / "two.csv.judged.json").exists(), "acc was there when loss was judged"
+        other = both.assign(acc=both["acc"] ** 2, loss=both["loss"] ** 2)
+        other.to_csv(tmp_path / "three.csv", index=False)
+        assert judge([str(tmp_path / "three.csv"), *self.ASKED]) == 0
+        assert (tmp_path / "three.csv.judged.json").exists(), "equal settings are no equal runs"
+        long = both.melt(["arm", "seed"], ["loss"], "metric")
+        later = pd.concat([long.assign(data="wiki"), long.assign(data="code", value=long["value"] * 1.3)])
+        later.to_csv(tmp_path / "four.csv", index=False)
+        assert judge([str(tmp_path / "four.csv"), *self.ASKED]) == 0
+        assert not (tmp_path / "four.csv.judged.json").exists(), "the same runs, and now a condition"
+
+    def test_zeros_before_a_seed_are_no_other_run_when_it_is_judged_paired(self, tmp_path: Path) -> None:
+        kept = tmp_path / "kept.json"
+        table = WIDE.assign(seed=[f"0{seed}" for seed in WIDE["seed"]])
+        sf.judge(table, "a", kept, metrics={"loss": ""})
+        with pytest.raises(UsageError, match="were judged unpaired before"):
+            sf.judge(table, "a", kept, metrics={"loss": ""}, paired=True)
+        values = json.loads(kept.read_text())["values"]
+        assert set(values) == {digest([arm, str(seed)]) for arm in "ab" for seed in range(1, 6)}
+
+    def test_two_runs_do_not_get_one_id(self) -> None:
+        """Both have the values that one run had when the table knew no condition."""
+        long = WIDE.melt(["arm", "seed"], ["loss"], "metric")
+        before = records_of(long, Question("a", {"loss": ""}, paired=True))
+        both = pd.concat([long.assign(data="wiki"), long.assign(data="code")])
+        after = records_of(both, Question("a", {"loss": ""}, paired=True), known=before.values)
+        assert len(after.values) == 20 and before.values.keys() < after.values.keys()
+
+    def test_a_run_keeps_what_it_lacked_at_looks_before_the_last(self, tmp_path: Path) -> None:
+        kept = tmp_path / "kept.json"
+        both = WIDE.assign(acc=[0.5 + n / 100 for n in range(10)]).astype({"acc": object})
+        some = both.copy()
+        some["acc"] = [ABSENT if n in (4, 9) else value for n, value in enumerate(both["acc"])]
+        asked = {"paired": True, "empty": "unstarted"}
+        sf.judge(some, "a", kept, metrics={"loss": "", "acc": ""}, **asked)
+        sf.judge(some, "a", kept, metrics={"loss": ""}, margin=0.1, **asked)
+        with pytest.raises(UsageError, match="had no acc when it was judged"):
+            sf.judge(both, "a", kept, metrics={"loss": "", "acc": ""}, **asked)
+
+    @pytest.mark.parametrize(("equal", "same"), [(1, False), (2, True), (3, True)])
+    def test_two_equal_runs_of_two_arms_make_the_same_runs(self, tmp_path: Path, equal: int, same: bool) -> None:
+        WIDE.to_csv(tmp_path / "one.csv", index=False)
+        assert judge([str(tmp_path / "one.csv"), *self.ASKED]) == 0
+        other = WIDE.assign(loss=WIDE["loss"].where(WIDE["seed"] <= equal, WIDE["loss"] * 1.1))
+        other[other["seed"] <= (equal if same else 5)].to_csv(tmp_path / "two.csv", index=False)
+        try:
+            judge([str(tmp_path / "two.csv"), *self.ASKED])
+        except UsageError as error:
+            assert same and "must stay as they were" in str(error)
+        assert (tmp_path / "two.csv.judged.json").exists() != same
+
+
+class TestRunsWithoutTheMetric:
+    """A run that ended without what is judged has lost it, as one whose cell is empty."""
+
+    def verdict(self, table: pd.DataFrame, **asked: Any) -> str:
+        return sf.judge(table, "a", metrics={"loss": ""}, paired=True, **asked).verdicts[0].outcome
+
+    def test_a_run_of_a_long_table(self) -> None:
+        long = WIDE.assign(acc=1.0).melt(["arm", "seed"], var_name="metric")
+        lacking = long.drop(index=long[(long["arm"] == "b") & (long["seed"] == 3) & (long["metric"] == "loss")].index)
+        assert self.verdict(long) == "supported" and self.verdict(lacking) == "undecided"
+        assert self.verdict(lacking, empty="unstarted") == "supported"
+
+    def test_a_run_of_a_metric_that_its_condition_does_not_have(self) -> None:
+        long = WIDE.melt(["arm", "seed"], ["loss"], "metric").assign(data="wiki")
+        other = long.assign(data="code", metric="acc")
+        assert self.verdict(pd.concat([long, other])) == "supported"
+
+    def test_a_file_for_each_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for row in WIDE.to_dict("records"):
+            lost = (row["arm"], row["seed"]) == ("b", 3)
+            content = {"acc": 1} if lost else {"loss": row["loss"], "acc": 1}
+            (tmp_path / f"{row['arm']}-{row['seed']}.json").write_text(json.dumps(content))
+        asked = ["--name", "{arm}-{seed}.json", "--baseline", "a", "--metric", "loss", "--paired", "--json"]
+        assert judge([str(tmp_path), *asked]) == 0
+        assert json.loads(capsys.readouterr().out)["verdicts"][0]["outcome"] == "undecided"
+
+
+class TestWhatIsSaidOnceOrTwice:
+    def test_an_arm_that_path_and_column_say(self, tmp_path: Path) -> None:
+        WIDE.assign(method=WIDE["arm"]).to_csv(tmp_path / "r.csv", index=False)
+        with pytest.raises(UsageError, match=r"arm must be said once, but both --name and --columns arm=method"):
+            judge([str(tmp_path), "--name", "{arm}.csv", "--columns", "arm=method", "--baseline", "a"])
+
+    def test_columns_may_trade_their_names(self) -> None:
+        table = WIDE.rename(columns={"arm": "seed", "seed": "arm"})
+        found = sf.judge(table, "a", metrics={"loss": ""}, paired=True, columns={"arm": "seed", "seed": "arm"})
+        assert found.verdicts[0].outcome == sf.judge(WIDE, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome
+
+    def test_a_direction_in_some_rows(self) -> None:
+        for empty in ("", None, float("nan"), ABSENT):
+            table = WIDE.melt(["arm", "seed"], ["loss"], "metric").replace({"metric": {"loss": "drop"}})
+            table = table.assign(direction=["lower", *[empty] * (len(table) - 1)])
+            assert sf.judge(table, "a", metrics={"drop": ""}, paired=True).verdicts[0].outcome == "supported"
+
+    def test_a_value_outside_its_range_is_told_by_its_seed(self) -> None:
+        with pytest.raises(UsageError, match=r"but b has 2\.02 with seed 3; correct it"):
+            sf.judge(WIDE, "a", metrics={"loss": ""}, ranges={"loss": (2.025, 3.0)})
+
+    def test_a_column_of_states_that_nobody_knows(self) -> None:
+        report = sf.judge(WIDE.assign(state="exploded"), "a", metrics={"loss": ""}, paired=True)
+        assert any("`state` is not read" in each and "'exploded'" in each for each in report.caveats)
+        assert not any("is not read" in each for each in sf.judge(WIDE, "a", metrics={"loss": ""}).caveats)
+
+    @pytest.mark.parametrize("state", ["pending", "preempted", "oom"])
+    def test_a_run_that_waits_has_not_ended(self, state: str) -> None:
+        table = WIDE.assign(state=[state if n == 9 else "finished" for n in range(10)])
+        assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+
+
+class TestHowFilesAreWritten:
+    def test_what_excel_and_other_programs_write_above_a_table(self, tmp_path: Path) -> None:
+        text = WIDE.to_csv(index=False, sep=";")
+        for before in ("sep=;\n", "sep=;\r\n", "# made by us\n# today\n"):
+            (tmp_path / "r.csv").write_text(before + text)
+            assert [row["arm"] for _, row in file_rows([tmp_path / "r.csv"])] == list(WIDE["arm"])
+        (tmp_path / "r.csv").write_text("#" + text)
+        assert "#arm" in next(iter(file_rows([tmp_path / "r.csv"])))[1], "a head may begin so"
+
+    def test_the_index_of_a_parquet_table_is_a_column_if_it_has_a_name(self, tmp_path: Path) -> None:
+        WIDE.set_index(["arm", "seed"]).to_parquet(tmp_path / "r.parquet")
+        assert [row["arm"] for _, row in file_rows([tmp_path / "r.parquet"])] == list(WIDE["arm"])
+        WIDE[WIDE["seed"] > 0].to_parquet(tmp_path / "r.parquet")
+        assert set(next(iter(file_rows([tmp_path / "r.parquet"])))[1]) == {"arm", "seed", "loss"}
+
+    def test_copies_that_a_notebook_keeps_are_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / ".ipynb_checkpoints").mkdir()
+        for place in (tmp_path, tmp_path / ".ipynb_checkpoints"):
+            WIDE.to_csv(place / "r.csv", index=False)
+        assert len(list(file_rows([tmp_path]))) == 10
+
+    def test_scalars_of_newer_writers_and_folders_below_a_run(self, tmp_path: Path) -> None:
+        writers = pytest.importorskip("torch.utils.tensorboard")
+        for arm, seed, loss in WIDE.itertuples(index=False):
+            with writers.SummaryWriter(str(tmp_path / arm / f"seed{seed}")) as writer:
+                for step in (1, 2):
+                    writer.add_scalar("loss", loss + 2 - step, step, new_style=True)
+                writer.add_scalars("both", {"x": 1.0, "y": 2.0}, 2)
+        rows = list(with_path(tensorboard_rows(tmp_path), "{arm}/seed{seed}"))
+        assert len(rows) == 10 and [row["loss"] for row in rows] == pytest.approx(list(WIDE["loss"]))
+        assert {row[STEPS]["loss"] for row in rows} == {2}
+
+    def test_a_run_that_stops_one_step_before_the_others_has_stopped(self) -> None:
+        rows = [{**row, LOST: None, STEPS: 19 if row["seed"] == 3 else 20} for row in WIDE.to_dict("records")]
+        found = records_of(pd.DataFrame(rows), Question("a", {"loss": ""}))
+        assert any("it stops at step 19, others of its arm at 20" in each for each in found.remarks)
+
+    def test_a_number_may_begin_with_its_point(self) -> None:
+        table = WIDE.assign(loss=[f"{value:.2f}".lstrip("0") for value in WIDE["loss"] - 1.5])
+        assert table["loss"].str.startswith(".").any()
+        assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "supported"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
 from swapformer.errors import UsageError
 from swapformer.report.build import Report, rebuild
-from swapformer.report.external_results import Question, records_of
-from swapformer.report.records import Records
+from swapformer.report.external_results import Question, Values, records_of
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.sequential import look_path
 from swapformer.results.files import write_atomic
@@ -45,25 +44,27 @@ def judge_table(
     """
     if page is not None:
         _require_page(page)
-    records, remarks, own = records_of(table, asked, name)
-    same: list[Path] = []
-    if kept is not None and not kept.is_file():
-        same = [path for path in others if _holds_same_runs(path, records, own)]
-        kept = _one_file(same) if same and not fresh else kept
-    before, values, paired, without = (Ledger(), {}, None, {}) if fresh else _kept(kept)
+    found = records_of(table, asked, name)
+    same = [path for path in others if kept is not None and _holds_same_runs(path, table, asked)]
+    if kept is not None and not fresh:
+        left_out = _kept(kept).left_out
+        same = [path for path in same if not _kept(path).ids <= left_out]
+        kept = _one_file([kept, *same] if kept.is_file() else same) if same else kept
+    looks = _afresh(kept, same) if fresh else _kept(kept)
+    values, without, paired = looks.values, looks.without, looks.paired
     if paired not in (None, asked.paired):
         raise UsageError(
             f"these results were judged {'paired' if paired else 'unpaired'} before, and must be again; --fresh leaves "
             "the earlier looks out"
         )
-    damaged = [path for path in others if _is_damaged(path)]
+    damaged, remarks = [path for path in others if _is_damaged(path)], []
     if damaged:
         remarks.append(f"{' and '.join(map(str, damaged))} cannot be read: looks at these results may be missing")
     if fresh and (same or (kept is not None and kept.is_file())):
         remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
-    if values:
-        records, remarks, own = records_of(table, asked, name, values)
-    records = replace(records, manifest=replace(records.manifest, ledger=before))
+    found = records_of(table, asked, name, values) if values else found
+    remarks, own = [*found.remarks, *remarks], found.values
+    records = replace(found.records, manifest=replace(found.records.manifest, ledger=looks.ledger))
     path = look_path(claims_of(records.manifest), records)
     changed = sum(
         own[run].get(metric, math.nan) != value
@@ -85,14 +86,15 @@ def judge_table(
         )
     report = rebuild(records, Path(), draw=page is not None, page=page, remarks=remarks)
     if kept is not None and path.added:
-        ledger = before.add(path.added, path.series).to_json()
+        ledger = looks.ledger.add(path.added, path.series).to_json()
         merged = {trial: {**values.get(trial, {}), **own.get(trial, {})} for trial in {**values, **own}}
         lacking = {run: sorted(records.directions.keys() - row.keys()) for run, row in own.items() if row}
         for run, metrics in without.items():
             lacking[run] = sorted({*lacking.get(run, ()), *metrics})
         content = {
-            "paired": asked.paired, "ledger": ledger, "values": merged,
+            "paired": asked.paired, "ledger": ledger, "values": merged, "traits": {**looks.traits, **found.traits},
             "without": {run: metrics for run, metrics in lacking.items() if metrics},
+            "left_out": sorted(looks.left_out),
         }  # fmt: skip
         try:
             write_atomic(kept, json.dumps(content) + "\n")
@@ -130,38 +132,68 @@ def _is_damaged(path: Path) -> bool:
     return False
 
 
-def _holds_same_runs(path: Path, records: Records, own: Mapping[str, Mapping[str, float | None]]) -> bool:
+def _holds_same_runs(path: Path, table: pd.DataFrame, asked: Question) -> bool:
     """Whether a file keeps looks at these runs: two or more of each of two arms have the values that they have here.
 
-    A single run may be equal by chance, and one arm may be shared by two questions.
+    A single run may be equal by chance, and one arm may be shared by two questions. Where another metric is judged, a
+    run is known by those that were not judged then, or are not now.
     """
     try:
-        _, values, _, _ = _kept(path)
+        looks = _kept(path)
     except UsageError:
         return False
+    here = records_of(table, asked, known=looks.values)
     arms: dict[str, int] = {}
-    for cell in records.manifest.cells:
-        here, there = own.get(cell.trial, {}), values.get(cell.trial, {})
-        both = here.keys() & there.keys()
-        arms[cell.arm] = arms.get(cell.arm, 0) + bool(both and all(here[each] == there[each] for each in both))
+    for cell in here.records.manifest.cells:
+        now, then = here.values.get(cell.trial, {}), looks.values.get(cell.trial, {})
+        judged = now.keys() & then.keys()
+        all_now, all_then = {**here.traits.get(cell.trial, {}), **now}, {**looks.traits.get(cell.trial, {}), **then}
+        both = all_now.keys() & all_then.keys()
+        known = any(all_now[each] == all_then[each] for each in both) and all(
+            now[each] == then[each] for each in judged
+        )
+        arms[cell.arm] = arms.get(cell.arm, 0) + known
     return sum(equal >= 2 for equal in arms.values()) >= 2
 
 
-_Kept = tuple[Ledger, dict[str, dict[str, float | None]], bool | None, dict[str, list[str]]]
+@dataclass(frozen=True)
+class _Looks:
+    """What a file keeps: looks, the values of the runs that they were at, and other values by which these are known.
 
-
-def _kept(path: Path | None) -> _Kept:
-    """The looks that a file keeps, the values of the runs that they were at, and whether these were paired.
-
-    Last the metrics that runs did not have when these were judged; older files do not tell.
+    `paired`: whether the runs were judged so; None in no file. `without`: the judged metrics that runs did not have;
+    older files do not tell. `left_out`: the ids of the looks that --fresh has left out.
     """
+
+    ledger: Ledger = field(default_factory=Ledger)
+    values: Values = field(default_factory=dict)
+    traits: Values = field(default_factory=dict)
+    without: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    paired: bool | None = None
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """What its looks are known by."""
+        return frozenset(look.id for series in self.ledger.series for look in series.looks)
+
+
+def _afresh(kept: Path | None, same: Sequence[Path]) -> _Looks:
+    """No looks, but which ones are left out; a damaged file is one that holds none."""
+    readable = [_kept(path) for path in (kept, *same) if not (path is not None and _is_damaged(path))]
+    return _Looks(left_out=frozenset().union(*(each.ids | each.left_out for each in readable)))
+
+
+def _kept(path: Path | None) -> _Looks:
+    """The looks in a file; none where there is no file."""
     if path is None or not path.is_file():
-        return Ledger(), {}, None, {}
+        return _Looks()
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        values = {str(trial): dict(own) for trial, own in raw["values"].items()}
+        values = {str(run): dict(own) for run, own in raw["values"].items()}
+        traits = {str(run): dict(own) for run, own in raw.get("traits", {}).items()}
         without = {str(trial): [str(each) for each in metrics] for trial, metrics in raw.get("without", {}).items()}
-        return Ledger.from_json(raw["ledger"]), values, bool(raw["paired"]), without
+        left_out = frozenset(map(str, raw.get("left_out", ())))
+        return _Looks(Ledger.from_json(raw["ledger"]), values, traits, without, bool(raw["paired"]), left_out)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(
             f"{path} must hold the looks at these results, but it is damaged; restore it, or move it away: the looks "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -25,9 +25,11 @@ from swapformer.results.record import FINISHED, MISSING
 DIRECTIONS = ("lower", "higher")
 COLUMNS = ("arm", "seed", "metric", "value", "direction")
 """The columns of a table of results; without `metric` and `value`, each metric is a column of its own."""
-LOST, STEPS = "swapformer: lost", "swapformer: steps"
-"""Columns that say of a run why it did not end well (empty if it did, None where its source does not say), and the last
-step that it came to, or that each of its metrics came to."""
+LOST, STEPS, FILE = "swapformer: lost", "swapformer: steps", "swapformer: file"
+"""Columns that say of a run why it did not end well (empty if it did, None where its source does not say), the last
+step that it came to, or that each of its metrics came to, and the file that it is from."""
+_HIDDEN: dict[str, Any] = {LOST: "", STEPS: math.nan, FILE: ""}
+"""Those columns, with what they hold where nothing is known."""
 EMPTY = ("lost", "unstarted")
 """What a run whose value is empty may be."""
 
@@ -100,23 +102,37 @@ class Question:
     empty: str = EMPTY[0]
 
 
+Values = Mapping[str, Mapping[str, float | None]]
+"""Run, by its id → metric → value; None if it is no finite number."""
+
+
+@dataclass(frozen=True)
+class JudgedTable:
+    """What a table of results holds.
+
+    `remarks`: what should be known of it. `values`: what is judged; nothing of a run that is missing. `traits`: values
+    that are not judged and are others for each run, by which runs are known again.
+    """
+
+    records: Records
+    remarks: Sequence[str]
+    values: Values
+    traits: Values
+
+
 def records_of(
-    table: pd.DataFrame, asked: Question, name: str = "results",
-    known: Mapping[str, Mapping[str, float | None]] | None = None,
-) -> tuple[Records, list[str], dict[str, dict[str, float | None]]]:  # fmt: skip
-    """The records in a table, what should be known of it, and the values of each run by its id; none of a missing one.
+    table: pd.DataFrame, asked: Question, name: str = "results", known: Values | None = None
+) -> JudgedTable:  # fmt: skip
+    """The records in a table, which has a row for each run (wide), or for each run and metric (long).
 
     `known`: the values of runs that were judged before, which keep their ids.
-
-    A value that is no finite number is None.
-
-    It has a row for each run (wide), or for each run and metric (long).
 
     Raises UsageError for what is wrong first: a column, a number, a doubled row, an arm, a metric without direction.
     """
     long, conditions = _long(table, asked)
-    if asked.paired:
-        long["seed"] = long["seed"].map(_whole)
+    whole = long["seed"].map(_whole)
+    if asked.paired or not long.assign(seed=whole).duplicated([*conditions, "arm", "seed", "metric"]).any():
+        long["seed"] = whole  # so that a run keeps its name when it is judged paired
     arms = list(dict.fromkeys(long["arm"]))
     if asked.baseline not in arms:
         near = suggest(asked.baseline, arms)
@@ -132,34 +148,35 @@ def records_of(
         )
     if asked.empty not in EMPTY:
         raise UsageError(f"a run with an empty value must be one of {', '.join(EMPTY)}, not {quote(asked.empty)}")
-    rows = zip(long["metric"], long["value"], long[LOST], strict=True)
-    dropped = ("",) if asked.empty == "unstarted" else ()
-    # a run that crashed before its first evaluation has no value, and was lost all the same
-    kept = [
-        name in directions and (bool(lost) or (value is not ABSENT and _text(value) not in dropped))
-        for name, value, lost in rows
-    ]
-    long = long[kept].reset_index(drop=True)
-    long["value"] = [
-        math.nan if lost or not _text(value) else _number(value, row, long)
-        for row, (value, lost) in enumerate(zip(long["value"], long[LOST], strict=True))
-    ]
+    every, named = long, long["metric"].isin(list(directions))
+    long = long[named & (long["value"].map(lambda each: each is not ABSENT) | (long[LOST] != ""))]
     if without := [arm for arm in arms if arm not in set(long["arm"])]:
         raise UsageError(
             f"each arm must have a value of what is judged, but {without[0]} has none of {', '.join(directions)}; "
             "leave its rows out, or name the metric as all files spell it"
         )
+    long = pd.concat([long, _holes(long, every, conditions)], ignore_index=True)
+    # a run that crashed before its first evaluation has no value, and was lost all the same
+    empty = long["value"].map(_text) == ""
+    long = long[(long[LOST] != "") | ~empty | (asked.empty == EMPTY[0])].reset_index(drop=True)
+    long["value"] = [
+        math.nan if lost or not _text(value) else _number(value, row, long)
+        for row, (value, lost) in enumerate(zip(long["value"], long[LOST], strict=True))
+    ]
     _require_runs(long, conditions, asked.baseline, arms)
+    _require_ranges(long, asked)
     manifest = _manifest(name, asked, arms, directions, long, conditions)
     cells: list[Any] = []
     metrics, infinite = [], set()
     values: dict[str, dict[str, float | None]] = {}
+    traits, of_runs = {}, _traits(every[~named], conditions)
     for key, run in long.groupby([*conditions, "arm", "seed"], sort=False):
         *where, arm, label = map(str, key)
         pairs = list(zip(run["metric"], run["value"], strict=True))
         own = {str(metric): value if math.isfinite(value) else None for metric, value in pairs}
-        trial, condition = _id(where, arm, label, own, known or {}), _condition(conditions, where)
+        trial, condition = _id(where, arm, label, own, known or {}, values), _condition(conditions, where)
         cell, values[trial] = (condition, arm, _seed(arm, label, asked.paired)), own
+        traits[trial] = of_runs.get((*where, arm, label), {})
         cells.append((*cell, trial, FINISHED, "", float(run[STEPS].max()), *_UNKNOWN[2:]))
         for metric, value in pairs:
             if math.isfinite(value):
@@ -183,7 +200,23 @@ def records_of(
         infinite=frozenset(infinite),
         whole=True,
     )
-    return records, list(_remarks(long, conditions, asked)), values
+    remarks = [*_unread_states(table, conditions), *_remarks(long, conditions, asked)]
+    return JudgedTable(records, remarks, values, traits)
+
+
+def _traits(others: pd.DataFrame, conditions: Sequence[str]) -> dict[tuple[str, ...], dict[str, float | None]]:
+    """Of each run the values of metrics that are not judged, where no two runs share one: settings are no such."""
+    found: dict[tuple[str, ...], dict[str, float | None]] = {}
+    for metric, rows in others.groupby("metric", sort=False):
+        try:
+            numbers = [read_number(value) for value in rows["value"]]
+        except ValueError:
+            continue
+        if len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)):
+            continue
+        for key, value in zip(rows[[*conditions, "arm", "seed"]].itertuples(index=False), numbers, strict=True):
+            found.setdefault(tuple(map(str, key)), {})[str(metric)] = value
+    return found
 
 
 def _condition(keys: Sequence[str], values: Sequence[str]) -> str:
@@ -201,8 +234,9 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
     for name in (*asked.columns.values(), *(asked.by or ())):
         if name not in table.columns:
             raise UsageError(f"there is no column {quote(name)}{suggest(name, list(map(str, table.columns)))}")
-    table = table.drop(columns=[name for name in asked.columns if name in table.columns], errors="ignore")
-    own = [name for name in table.columns if name not in (LOST, STEPS)]
+    replaced = asked.columns.keys() - set(asked.columns.values())
+    table = table.drop(columns=[name for name in table.columns if name in replaced])
+    own = [name for name in table.columns if name not in _HIDDEN]
     table = _with_ends(table.rename(columns={called: name for name, called in asked.columns.items()}), asked.by or ())
     for name in ("arm", "seed"):
         if name not in table.columns:
@@ -214,14 +248,14 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
         if (empty := table[name] == "").any():
             raise UsageError(f"each row must name its {name}, but row {int(empty.to_numpy().argmax()) + 1} has none")
     if {"metric", "value"} <= set(table.columns):
-        others = [str(name) for name in table.columns if name not in (*COLUMNS, LOST, STEPS)]
+        others = [str(name) for name in table.columns if name not in (*COLUMNS, *_HIDDEN)]
         by = list(asked.by) if asked.by is not None else [n for n in others if table[n].map(_word).nunique() > 1]
         long = table
     else:
         by = list(asked.by or ())
-        left = [name for name in table.columns if name not in ("arm", "seed", "direction", *by, LOST, STEPS)]
+        left = [name for name in table.columns if name not in ("arm", "seed", "direction", *by, *_HIDDEN)]
         # a metric may itself be called `metric` or `value`
-        long = table.melt(["arm", "seed", *by, LOST, STEPS], left, _METRIC, _VALUE)
+        long = table.melt(["arm", "seed", *by, *_HIDDEN], left, _METRIC, _VALUE)
         long = long.rename(columns={_METRIC: "metric", _VALUE: "value"})
     for column in (*by, "metric"):
         long[column] = long[column].map(_word)
@@ -263,8 +297,7 @@ def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
         # lost if any source says so; None where no source says anything
         lost = [known or new or known for known, new in zip(before, here, strict=True)]
         table = table.drop(columns=name).assign(**{LOST: lost})
-    own: dict[str, Any] = {LOST: "", STEPS: math.nan}
-    return table.assign(**{name: value for name, value in own.items() if name not in table.columns})
+    return table.assign(**{name: value for name, value in _HIDDEN.items() if name not in table.columns})
 
 
 def _text(value: object) -> str:
@@ -299,7 +332,7 @@ def _directions(long: pd.DataFrame, asked: Question) -> dict[str, str]:
     found = {}
     for metric in asked.metrics or known:
         column = long.loc[long["metric"] == metric, "direction"] if "direction" in long.columns else ()
-        said = {asked.metrics[metric]} if asked.metrics.get(metric) else {str(each) for each in column if each}
+        said = {asked.metrics[metric]} if asked.metrics.get(metric) else {_word(each) for each in column} - {""}
         if len(said) > 1:
             raise UsageError(f"one direction of {metric} must be better, but its rows say {' and '.join(sorted(said))}")
         found[metric] = next(iter(said), _direction_of(metric))
@@ -316,6 +349,40 @@ def _direction_of(metric: str) -> str:
     words = re.split(r"[/_. -]", metric.split("@")[0].lower())
     ways = {_KNOWN[word] for word in words if word in _KNOWN}
     return ways.pop() if len(ways) == 1 and all(word in _KNOWN or word in _NEUTRAL for word in words) else ""
+
+
+def _holes(judged: pd.DataFrame, every: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """An empty row for each run of a table that lacks a metric which is judged, of which its file has values.
+
+    Such a run was lost, as one whose cell is empty: it ended without what is judged. Files of which each holds one run
+    are one table; other files without a metric are of other metrics.
+    """
+    run = [*conditions, "arm", "seed"]
+    held = every.drop_duplicates([FILE, *run])
+    single = held[FILE].map(held[FILE].value_counts()) == 1
+    spoken = set(judged[[FILE, "metric"]].itertuples(index=False, name=None))
+    there = set(judged[[*run, "metric"]].itertuples(index=False, name=None))
+    places = dict.fromkeys(judged[[*conditions, "metric"]].itertuples(index=False, name=None))
+    found = []
+    for row, alone in zip(held.to_dict("records"), single, strict=True):
+        for *where, metric in places:
+            own = tuple(row[name] for name in run)
+            if list(own[:-2]) == where and (*own, metric) not in there and (alone or (row[FILE], metric) in spoken):
+                there.add((*own, metric))
+                found.append({**row, "metric": metric, "value": "", STEPS: math.nan})
+    return pd.DataFrame(found, columns=every.columns, dtype=object).astype({STEPS: float})
+
+
+def _require_ranges(long: pd.DataFrame, asked: Question) -> None:
+    """Refuse a value that lies outside what the question says of its metric."""
+    for metric, (low, high) in asked.ranges.items():
+        wrong = long[(long["metric"] == metric) & ((long["value"] < low) | (long["value"] > high))]
+        if len(wrong):
+            row = wrong.iloc[0]
+            raise UsageError(
+                f"`ranges` says that {metric} lies from {low:g} to {high:g}, but {row['arm']} has {row['value']:g} "
+                f"with seed {row['seed']}; correct it"
+            )
 
 
 def _require_runs(long: pd.DataFrame, conditions: Sequence[str], baseline: str, arms: Sequence[str]) -> None:
@@ -384,6 +451,15 @@ def _missing(
                 yield list(map(str, key)), arm, label
 
 
+def _unread_states(table: pd.DataFrame, conditions: Sequence[str]) -> Iterator[str]:
+    """A remark on each column that may say how runs ended, in words that are not known."""
+    for name in table.columns:
+        words = [word for each in table[name] if (word := _text(each)) and str(name).lower() in ("state", "status")]
+        if words and name not in conditions and not any(word.lower() in _STATES for word in words):
+            shown = number_format.listed(_few([quote(word) for word in dict.fromkeys(words)]))
+            yield f"`{name}` is not read: none of its words says how a run ended ({shown}); finished or crashed would"
+
+
 def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> Iterator[str]:
     """Remarks on the table, a line each."""
     if len(lost := long[long[LOST] != ""].drop_duplicates([*conditions, "arm", "seed"])):
@@ -416,13 +492,12 @@ def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> 
 
 
 def _id(
-    where: Sequence[str], arm: str, label: str, own: Mapping[str, float | None],
-    known: Mapping[str, Mapping[str, float | None]],
-) -> str:  # fmt: skip
+    where: Sequence[str], arm: str, label: str, own: Mapping[str, float | None], known: Values, taken: Collection[str]
+) -> str:
     """What a run is known by: its conditions, arm and label.
 
     A column is a condition only once it holds two values. So a run that was judged before, with the same values and
-    without some of these conditions, keeps the id that it had.
+    without some of these conditions, keeps the id that it had, unless another run of the table has `taken` that.
     """
     now = digest([*where, arm, label])
     if now in known:
@@ -430,6 +505,6 @@ def _id(
     for left in (kept for count in range(len(where)) for kept in combinations(where, count)):
         there = known.get(before := digest([*left, arm, label]), {})
         both = own.keys() & there.keys()
-        if both and all(own[metric] == there[metric] for metric in both):
+        if both and before not in taken and all(own[metric] == there[metric] for metric in both):
             return before
     return now

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pandas as pd
 from swapformer.console import CommandLine, terminal
 from swapformer.errors import UsageError
 from swapformer.report.external_looks import judge_table
-from swapformer.report.external_results import ABSENT, EMPTY, Question
+from swapformer.report.external_results import ABSENT, EMPTY, FILE, Question
+from swapformer.results.ledger import digest
 from swapformer.study.stated_numbers import parse_ranges
 from swapformer.tools.command_line import add_common
-from swapformer.tools.result_files import KINDS, file_rows, tensorboard_rows, wandb_rows, with_path
+from swapformer.tools.result_files import KINDS, LOOKS, below, file_rows, tensorboard_rows, wandb_rows, with_path
 from swapformer.yaml_reader import read_yaml
 
 _CLAIM_KEYS = ("baseline", "metrics", "claims", "exact", "ranges")
@@ -39,21 +41,33 @@ def main(arguments: Sequence[str]) -> int:
 def _kept_looks(sources: Sequence[Path], fresh: bool) -> tuple[Path, list[Path]]:
     """The file that keeps the looks at results, and those beside it that may keep some at the same runs.
 
-    It is the one beside any of them, or beside the first in alphabetical order, so that neither the order of files nor
-    a new one forgets looks.
+    It is the one beside any of them, or beside the first in alphabetical order, or above them all, so that neither the
+    order of files nor a new one forgets looks.
     """
+    sources = [Path(os.path.abspath(each)) for each in sources]
     beside = [each / "judged.json" if each.is_dir() else each.with_name(f"{each.name}.judged.json") for each in sources]
+    folders = {each.parent for each in beside}
+    # of files in several folders above them all, so that each of these files finds it
+    named = f"{sources[0].stem}+{len(sources) - 1}.{digest(sorted(map(str, sources)))[:6]}.judged.json"
+    first = min(beside) if len(folders) == 1 else Path(os.path.commonpath(folders)) / named
     known = sorted({path for path in beside if path.is_file()})
     if len(known) > 1 and not fresh:
         raise UsageError(
             f"looks at these results must be kept in one file, but {' and '.join(map(str, known))} hold some; judge "
             "each by itself, or --fresh judges all as new results"
         )
-    near = {path for folder in {each.parent for each in beside} for path in folder.glob("*judged.json")}
-    # a folder may have been judged before some of its files, or after
-    near |= {path for each in sources if each.is_dir() for path in each.rglob("*judged.json")}
-    near |= {path for each in beside for above in each.parents if (path := above / "judged.json").is_file()}
-    return known[0] if known else min(beside), sorted(near - set(beside))
+    # a folder may have been judged before some of its files, or after, and files together or each by itself
+    near = {path for folder in folders for above in (folder, *folder.parents) for path in above.glob(f"*{LOOKS}")}
+    near |= {path for each in sources if each.is_dir() for path in below(each, f"*{LOOKS}")}
+    kept = known[0] if known else first
+    own = {each.resolve() for each in (*beside, kept)}
+    others = {each.resolve(): each for each in sorted(near, reverse=True) if each.resolve() not in own}
+    return _shown(kept), sorted(map(_shown, others.values()))
+
+
+def _shown(path: Path) -> Path:
+    """A path as short as it can be named from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def question(options: argparse.Namespace) -> Question:
@@ -90,6 +104,11 @@ def question(options: argparse.Namespace) -> Question:
 
 def _table(options: argparse.Namespace) -> pd.DataFrame:
     """One row for each run, or for each run and metric, of all that the command line names."""
+    for name, _, called in (text.partition("=") for text in options.columns):
+        if f"{{{name}}}" in (options.name or "") and called != name:
+            raise UsageError(
+                f"{name} must be said once, but both --name and --columns {name}={called} say it; remove one of them"
+            )
     kinds = [bool(options.files), options.wandb is not None, options.tensorboard is not None]
     if sum(kinds) != 1:
         raise UsageError("results must come from FILEs, --wandb FOLDER or --tensorboard FOLDER: name one of the three")
@@ -103,7 +122,7 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     elif options.tensorboard is not None:
         rows = list(with_path(tensorboard_rows(options.tensorboard), options.name))
     else:
-        rows = list(with_path(file_rows(options.files, options.commas), options.name))
+        rows = list(with_path(_named(file_rows(options.files, options.commas)), options.name))
     if not rows:
         sources = [str(each) for each in (*options.files, options.wandb, options.tensorboard) if each is not None]
         what = "offline run of W&B" if options.wandb else "event file of TensorBoard" if options.tensorboard else "row"
@@ -111,6 +130,11 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
         raise UsageError(f"there must be a row for each run, but {' and '.join(sources)} has no {what}{hint}")
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return pd.DataFrame({name: pd.Series([row.get(name, ABSENT) for row in rows], dtype=object) for name in columns})
+
+
+def _named(rows: Iterator[tuple[Path, dict[str, Any]]]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Rows that say which file they are from."""
+    return ((path, {**row, FILE: str(path)}) for path, row in rows)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -26,6 +26,9 @@ _TEXT = (".csv", ".tsv")
 KINDS = (*_TEXT, ".jsonl", ".json", ".parquet")
 Commas = Literal["decimal", "thousands"]
 """What a comma between the digits of a number is."""
+LOOKS = "judged.json"
+"""How the names of files that keep looks end."""
+_COPIES = ".ipynb_checkpoints"
 _DECIMAL = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?", re.ASCII)
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
 
@@ -43,7 +46,7 @@ def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[t
     for path in paths:
         if not path.exists():
             raise UsageError(f"results must be a file or a folder, but {path} does not exist")
-        inside = [each for each in _below(path) if each.suffix.lower() in KINDS]
+        inside = [each for each in below(path) if each.suffix.lower() in KINDS]
         for each in inside if path.is_dir() else [path]:
             try:
                 rows = list(_rows(each))
@@ -65,14 +68,19 @@ def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[t
             yield path, {name: _without_commas(cell, own) for name, cell in row.items()} if text else row
 
 
-def _below(folder: Path, pattern: str = "*") -> list[Path]:
-    """The files below a folder that fit a pattern, in linked folders too; not those that keep looks."""
+def below(folder: Path, pattern: str = "*") -> list[Path]:
+    """The files below a folder that fit a pattern, in linked folders too; those that keep looks only where asked."""
     found = []
     for place, folders, names in os.walk(folder, followlinks=True):
         here = Path(place)
         above = {each.resolve() for each in (here, *here.parents) if each == folder or folder in each.parents}
-        folders[:] = [each for each in folders if (here / each).resolve() not in above]  # it would go round in circles
-        found += [here / each for each in names if fnmatchcase(each, pattern) and not each.endswith("judged.json")]
+        # a link to a folder above would go round in circles; notebooks keep copies of what they show
+        folders[:] = [each for each in folders if (here / each).resolve() not in above and each != _COPIES]
+        found += [
+            here / each
+            for each in names
+            if fnmatchcase(each, pattern) and each.endswith(LOOKS) == pattern.endswith(LOOKS)
+        ]
     return sorted(found)
 
 
@@ -85,7 +93,9 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], bool]]:
     if kind not in KINDS:
         raise ValueError(f"its name must end in one of {', '.join(KINDS)}")
     if kind == ".parquet":
-        yield from ((row, False) for row in pd.read_parquet(path).to_dict("records"))  # type: ignore[misc]
+        table = pd.read_parquet(path)
+        table = table.reset_index([name for name in table.index.names if name is not None])
+        yield from ((row, False) for row in table.to_dict("records"))  # type: ignore[misc]
         return
     text = path.read_bytes().decode("utf-8-sig")
     if kind in _TEXT:
@@ -115,8 +125,15 @@ def _cells(text: str) -> Iterator[tuple[dict[str, Any], bool]]:
 
     The second of each pair: whether a comma between digits may be a decimal point.
     """
+    said = re.match(r"sep=(.)\r?\n", text)  # how Excel is told what parts the cells
+    text = text[said.end() :] if said else text
+    remarks = re.match(r"(?:#.*\n)*", text)
+    assert remarks is not None, "a pattern that fits nothing fits everywhere"
+    of_table = _parts(text[remarks.end() :].partition("\n")[0])
+    while text.startswith("#") and _parts(text.partition("\n")[0]) < of_table:
+        text = text.partition("\n")[2]
     first = text.partition("\n")[0]
-    parted = max(",;\t", key=first.count)
+    parted = said[1] if said else max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=parted, strict=True, skipinitialspace=parted == ",")
     head = [name.strip() for name in next(reader, [])]
     if len(set(head)) < len(head):
@@ -126,6 +143,11 @@ def _cells(text: str) -> Iterator[tuple[dict[str, Any], bool]]:
             raise ValueError(f"line {reader.line_num} must have {len(head)} cells, but has {len(cells)}")
         if cells:
             yield dict(zip(head, (cell.strip() for cell in cells), strict=True)), parted != ","
+
+
+def _parts(line: str) -> int:
+    """How often a line is parted into cells at most."""
+    return max(map(line.count, ",;\t"))
 
 
 def _without_commas(cell: str, commas: Commas | None) -> str:
@@ -174,8 +196,13 @@ def with_path(rows: Iterable[tuple[Path, dict[str, Any]]], pattern: str | None) 
     parts = re.split(r"\{(\w+)\}", pattern)
     if len(parts) < 3 or len(set(parts[1::2])) < len(parts) // 2:
         raise UsageError(f"--name must have names in braces, such as '{{arm}}/seed{{seed}}.json', not {quote(pattern)}")
-    for path, row in rows:
-        said = _named_by(path, pattern, parts)
+    read = [(path, row, _named_by(path, pattern, parts)) for path, row in rows]
+    runs = {path for path, _, said in read if said is not None}
+    for path, row, said in read:
+        if said is None and runs.intersection(path.parents):
+            continue  # what TensorBoard keeps beside a run: hyperparameters, scalars that share a plot
+        if said is None:
+            raise UsageError(f"the path of each file must end as --name says, {quote(pattern)}, but {path} does not")
         if other := [name for name in said if name in row and str(row[name]).strip() != said[name]]:
             raise UsageError(
                 f"a row must not say otherwise than its path, but {path} is of {other[0]} {quote(said[other[0]])}, and "
@@ -184,8 +211,11 @@ def with_path(rows: Iterable[tuple[Path, dict[str, Any]]], pattern: str | None) 
         yield {**row, **said}
 
 
-def _named_by(path: Path, pattern: str, parts: Sequence[str]) -> dict[str, str]:
-    """What the parts of a pattern, every second of which is a name, stand for in a path; a seed is digits if it can."""
+def _named_by(path: Path, pattern: str, parts: Sequence[str]) -> dict[str, str] | None:
+    """What the parts of a pattern, every second of which is a name, stand for in a path; a seed is digits if it can.
+
+    None for a path that does not end so.
+    """
     for seed in (r"\d+", "[^/]+"):
         # the shortest and the longest reading differ where there are several
         ways = []
@@ -204,7 +234,7 @@ def _named_by(path: Path, pattern: str, parts: Sequence[str]) -> dict[str, str]:
                 f"--name must say one thing of a path, but {quote(pattern)} reads {path} as {shown[0]} or as "
                 f"{shown[1]}; put other signs between the names"
             )
-    raise UsageError(f"the path of each file must end as --name says, {quote(pattern)}, but {path} does not")
+    return None
 
 
 def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
@@ -214,7 +244,7 @@ def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
     it was killed, is lost.
     """
     parts: dict[str, list[list[dict[str, Any]]]] = {}
-    for path in _below(folder, "*.wandb"):
+    for path in below(folder, "*.wandb"):
         entries = _wandb_entries(path)
         run: Mapping[str, Any] = next((entry["run"] for entry in entries if entry["type"] == "run"), {})
         # ids are unique only within a project
@@ -270,10 +300,15 @@ def tensorboard_rows(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
         raise UsageError("--tensorboard needs TensorBoard: pip install 'swapformer[tensorboard]'") from None
-    for place in sorted({path.parent for path in _below(folder, "events.out.tfevents.*")}):
+    for place in sorted({path.parent for path in below(folder, "events.out.tfevents.*")}):
         events = EventAccumulator(str(place), size_guidance={"scalars": 1, "tensors": 1}).Reload()
         last = {tag: events.Scalars(tag)[-1] for tag in events.Tags()["scalars"]}
         values = {tag: each.value for tag, each in last.items()}
+        for tag in events.Tags()["tensors"]:  # where newer writers keep scalars too
+            newest = events.Tensors(tag)[-1]
+            if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
+                last[tag], values[tag] = newest, float(make_ndarray(newest.tensor_proto).item())
         yield place, {**values, LOST: None, STEPS: {tag: each.step for tag, each in last.items()}}
