@@ -164,8 +164,8 @@ def test_a_file_that_holds_something_else_is_refused(name: str, content: Any, me
 
 def test_ids_of_uint16_are_not_those_of_a_large_vocabulary(folder: Path) -> None:
     """A file of uint32 without a header would be read as twice as many ids."""
-    np.arange(40, dtype="<u4").tofile(folder / "train.bin")
-    assert task(folder, train="train.bin", size=1 << 16).corpus.lengths[0] == 80
+    np.arange(40, dtype="<u2").tofile(folder / "train.bin")
+    assert task(folder, train="train.bin", size=1 << 16).corpus.lengths[0] == 40
     with pytest.raises(
         UsageError, match=r"ids are uint16, below 65536, but task/tokeniser has 65537; write it as .npy"
     ):
@@ -202,6 +202,23 @@ def test_the_last_ids_of_a_large_file_are_sampled(folder: Path, monkeypatch: pyt
 def test_a_header_of_which_the_end_is_missing_is_none(folder: Path) -> None:
     np.array([20240520, *[1] * 9], dtype="<i4").tofile(folder / "train.bin")
     assert task(folder, train="train.bin", size=1 << 16).corpus.lengths[0] == 20, "ids of uint16 without a header"
+
+
+def test_ids_of_uint32_without_a_header_are_no_ids_of_uint16(folder: Path) -> None:
+    """Read as uint16 there are twice as many, and every second one is 0."""
+    for kind, refused in (("<u4", True), ("<u2", False)):
+        np.arange(40, dtype=kind).tofile(folder / "train.bin")
+        if refused:
+            with pytest.raises(UsageError, match="every second one is 0, as in a file of uint32"):
+                task(folder, train="train.bin")
+        else:
+            assert task(folder, train="train.bin").corpus.lengths[0] == 40
+
+
+def test_a_header_of_llmc_with_another_number_is_no_ids(folder: Path) -> None:
+    write_llmc(folder / "train_8", np.arange(40), 20250101)
+    with pytest.raises(UsageError, match=r"looks like one of llm\.c, but begins with 20250101 in place of one of 2024"):
+        task(folder, train="train_8.bin")
 
 
 def test_negative_ids_are_refused_where_they_are_met(folder: Path) -> None:

@@ -65,6 +65,15 @@ WRITERS = {
 }
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_batches_of_arrow_of_any_length_lose_no_row(stream: bool, tmp_path: Path) -> None:
+    table = pyarrow.table({"text": [f"document {number}" for number in range(2500)]})
+    path = tmp_path / "rows.arrow"
+    with (ipc.new_stream if stream else ipc.new_file)(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=2400)
+    assert [text for text, _ in texts(Files(path=str(path), column="text"))] == table["text"].to_pylist()
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_each_row_of_a_table_is_a_document_with_the_columns_that_were_asked_for(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"rows.{kind}"

@@ -29,6 +29,8 @@ _KINDS = {20240520: "<u2", 20240801: "<u4"}
 """The type of the ids by the first number of llm.c's header (GPT-2's tokens, and Llama 3's)."""
 _AT_ONCE = 1 << 22
 """Ids that are searched at a time."""
+_FEW = 64
+"""Ids of which every second may be 0 by chance, as in a stream of two symbols."""
 _SAMPLE, _SAMPLES = 1 << 14, 256
 """A file with more ids than their product is known by this many samples of so many ids, evenly spread."""
 
@@ -232,6 +234,11 @@ def _bin(file: Path, vocabulary: int) -> np.memmap[Any, Any]:
             raise ValueError(f"its header says {count} ids, but there are {there}; write it again")
         _require_room(np.dtype(kind), vocabulary)
         return np.memmap(file, dtype=kind, mode="r", offset=4 * _HEADER)
+    if len(header) == _HEADER and int(header[2]) in ((size - 4 * _HEADER) // 2, (size - 4 * _HEADER) // 4):
+        raise ValueError(
+            f"its header looks like one of llm.c, but begins with {header[0]} in place of one of "
+            f"{', '.join(map(str, _KINDS))}; write it again, or as .npy"
+        )
     if size % 2 or size == 0:
         raise ValueError(f"it has {size} bytes, and ids of uint16 take an even number; write it again, or as .npy")
     if vocabulary > 1 << 16:
@@ -239,7 +246,14 @@ def _bin(file: Path, vocabulary: int) -> np.memmap[Any, Any]:
             f"without llm.c's header its ids are uint16, below 65536, but task/tokeniser has {vocabulary}; write it as "
             ".npy, or with that header"
         )
-    return np.memmap(file, dtype="<u2", mode="r")
+    found = np.memmap(file, dtype="<u2", mode="r")
+    first = np.asarray(found[: 2 * _SAMPLE])
+    if len(first) > _FEW and not len(found) % 2 and first.any() and not first[1::2].any():
+        raise ValueError(
+            "without llm.c's header its ids are uint16, but every second one is 0, as in a file of uint32; write it as "
+            ".npy, or with that header"
+        )
+    return found
 
 
 def _digest(part: np.memmap[Any, Any], full: bool) -> list[Any]:
