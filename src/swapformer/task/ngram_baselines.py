@@ -24,11 +24,11 @@ _AT_ONCE = 1 << 22
 _KEPT = 4096
 """Answers that are kept, those of the contexts seen last."""
 
-NAMES = ("unigram", "bigram", "trigram", "4-gram")
+NAMES = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
 
 
 class NgramCounts:
-    """Counts of runs of up to four tokens in the training text of a task.
+    """Counts of runs of up to five tokens in the training text of a task.
 
     `unigram` [V]: p(w) = (c(w) + 1) / (N + V). Each longer run is interpolated with the shorter one as by Witten and
     Bell (1991): p(w | h) = (c(h, w) + T(h) · p(w | h')) / (c(h) + T(h)), where T(h) is how many different tokens follow
@@ -36,19 +36,23 @@ class NgramCounts:
     token of a document, which no model predicts from what precedes it, is not counted.
 
     Args:
-        longest: the length of the longest run, from 2 to 4. Runs are as short as needed for V^n to fit in 63 bits.
+        longest: the length of the longest run, from 2 to 5. Runs are as short as needed for V^n to fit in 63 bits.
+        seen: the tokens of the training text that are counted, all of them where it is None; a run has no others, and
+            the first token behind a gap is not predicted.
     """
 
-    def __init__(self, task: TextTask, longest: int = 4) -> None:
+    def __init__(self, task: TextTask, longest: int = 5, seen: NDArray[np.bool_] | None = None) -> None:
         self.size = task.vocab_size
         self.special = task.corpus.learned.special
         self.longest = max(2, min(longest, int(63 * math.log(2) / math.log(max(self.size, 2)))))
         counts = np.zeros(self.size, dtype=np.int64)
         self._runs = {length: _Runs(self.size) for length in range(2, self.longest + 1)}
-        for ids, document, new in _parts(task, self.longest - 1):
+        for ids, document, new in _parts(task, self.longest - 1, seen):
             asked = ids[-new:]
             if task.predicts_next:
                 asked = asked[document[-new:] == np.concatenate([[0], document])[-new - 1 : -1]]
+            else:
+                asked = asked[document[-new:] >= 0]
             counts += np.bincount(asked, minlength=self.size)
             for length, runs in self._runs.items():
                 runs.add(ids, document, length, new)
@@ -86,6 +90,8 @@ class _Runs:
 
     def add(self, ids: NDArray[np.int64], document: NDArray[np.int64], length: int, new: int) -> None:
         """Count the runs within one document that end in one of the last `new` tokens."""
+        if len(ids) < length:
+            return
         ends = range(max(length - 1, len(ids) - new), len(ids))
         keys = np.zeros(len(ends), dtype=np.int64)
         for back in range(length - 1, -1, -1):
@@ -125,13 +131,13 @@ class _Before:
 class NgramBaselines:
     """Answers from counts, shaped as a model's: log p up to a constant, 0 where nothing is asked [B,T,V].
 
-    `unigram`: the same for every position. `bigram`, `trigram`, `4-gram`: after the last one, two or three tokens of
-    the same sequence, of the same document where models see no other. `both`, where later tokens are seen too:
+    `unigram`: the same for every position. `bigram`, `trigram`, `4-gram`, `5-gram`: after the last one to four tokens
+    of the same sequence, of the same document where models see no other. `both`, where later tokens are seen too:
     p(w | before) · p(after | w). A token that is hidden or special tells nothing, nor does what stands before it.
     """
 
-    def __init__(self, task: TextTask) -> None:
-        self.task, self._counts = task, NgramCounts(task, 4 if task.predicts_next else 2)
+    def __init__(self, task: TextTask, seen: NDArray[np.bool_] | None = None) -> None:
+        self.task, self._counts = task, NgramCounts(task, len(NAMES) if task.predicts_next else 2, seen)
         self.kinds = NAMES[: self._counts.longest] if task.predicts_next else ("unigram", "bigram", "both")
         self._following = lru_cache(_KEPT)(lambda before: _logarithm(self._counts.following(before)))
         self._leading_to = lru_cache(_KEPT)(lambda after: _logarithm(self._counts.leading_to(after)))
@@ -164,9 +170,14 @@ def _logarithm(chances: Floats) -> Tensor:
     return torch.from_numpy(np.log(chances)).float()
 
 
-def measure(task: TextTask, split: Literal["val", "test"], batches: int) -> Mapping[str, Mapping[str, float]]:
-    """The task's own metrics of each baseline, over at most `batches` batches of the evaluation set like training."""
-    answers = NgramBaselines(task)
+def measure(
+    task: TextTask, split: Literal["val", "test"], batches: int, seen: NDArray[np.bool_] | None = None
+) -> Mapping[str, Mapping[str, float]]:
+    """The task's own metrics of each baseline, over at most `batches` batches of the evaluation set like training.
+
+    `seen`: the tokens of the training text that are counted; None for all.
+    """
+    answers = NgramBaselines(task, seen)
     metrics = {kind: task.metrics() for kind in answers.kinds}
     evaluation = task.evaluation(split)[0]
     for index in range(batches if evaluation.batches is None else min(batches, evaluation.batches)):
@@ -176,16 +187,23 @@ def measure(task: TextTask, split: Literal["val", "test"], batches: int) -> Mapp
     return {kind: {name: float(value) for name, value in one.compute().items()} for kind, one in metrics.items()}
 
 
-def _parts(task: TextTask, overlap: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
+def _parts(
+    task: TextTask, overlap: int, seen: NDArray[np.bool_] | None
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
     """The training text in parts, each with the `overlap` tokens before it, their documents, and how many are new.
 
-    Documents count from 1; all tokens are of document 0 where models see beyond theirs.
+    Documents count from 1; all tokens are of document 0 where models see beyond theirs. Where not all are `seen`, each
+    stretch of those that are is a document of its own, and every other token one below 0.
     """
     ids = task.ids["train"]
     begins = task.begins["train"] if getattr(task, "packing", "blocks") == "documents" else np.empty(0, dtype=np.int64)
     for start in range(0, len(ids), _AT_ONCE):
         first = max(start - overlap, 0)
         part = ids[first : start + _AT_ONCE].astype(np.int64)
-        document = np.searchsorted(begins, np.arange(first, first + len(part)), side="right")
+        places = np.arange(first, first + len(part))
+        document = np.searchsorted(begins, places, side="right")
+        if seen is not None:
+            own = seen[first : start + _AT_ONCE]
+            document = np.where(own, document * len(ids) + np.cumsum(~own), -1 - places)
         yield part, document, len(part) - min(start, overlap)
         task.corpus.release()

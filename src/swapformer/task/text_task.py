@@ -219,12 +219,23 @@ class BlockTask(TextTask):
 
     def _blocks_at(self, seed: int, step: int, rows: slice) -> Batch:
         generator = stream("train", int(seed), int(step))
-        if self.order == "random":
-            last = len(self.ids["train"]) - self.tokens_needed(self.block)
-            starts = torch.randint(last + 1, (self.batch_size,), generator=generator)
-        else:
-            starts = self._shuffled(int(seed), int(step))
+        starts = self._starts(int(seed), int(step), generator)
         return self.batch("train", starts[rows], self.block - self.own_tokens, generator)
+
+    def _starts(self, seed: int, step: int, generator: torch.Generator) -> Tensor:
+        """The starts of the blocks of a training batch [B]."""
+        if self.order == "shuffled":
+            return self._shuffled(seed, step)
+        last = len(self.ids["train"]) - self.tokens_needed(self.block)
+        return torch.randint(last + 1, (self.batch_size,), generator=generator)
+
+    def seen(self, seed: int, steps: int) -> NDArray[np.bool_]:
+        """Which tokens of the training text are in the batches of the first `steps` steps [n]."""
+        found = np.zeros(len(self.ids["train"]), dtype=bool)
+        for step in range(steps):
+            starts = self._starts(seed, step, stream("train", seed, step)).numpy()
+            found[(starts[:, None] + np.arange(self.tokens_needed(self.block))).ravel()] = True
+        return found
 
     def _shuffled(self, seed: int, step: int) -> Tensor:
         """The starts of the blocks of batch number `step`, where epoch follows epoch without a gap."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from swapformer.console import CommandLine
 from swapformer.errors import UsageError
@@ -12,6 +16,7 @@ from swapformer.interface import MAIN
 from swapformer.study.config.compose import compose, task_of
 from swapformer.task import TextTask
 from swapformer.task.ngram_baselines import measure
+from swapformer.task.text_task import BlockTask
 from swapformer.tools.command_line import add_common, columns
 
 
@@ -28,9 +33,19 @@ def main(arguments: Sequence[str]) -> int:
         )
     if not task.evaluation(options.split):
         raise UsageError(f"the {options.split} split must have text, but it has none; use another --split")
-    found = measure(task, options.split, config["eval"]["final_batches"])
+    found = measure(task, options.split, config["eval"]["final_batches"], _seen(task, config) if options.seen else None)
     print(json.dumps(found, indent=1) if options.json else _table(found, options.split))
     return 0
+
+
+def _seen(task: TextTask, config: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """The tokens of the training text that a trial with this configuration is trained on."""
+    if not isinstance(task, BlockTask):
+        raise UsageError(f"--seen counts blocks of a text, which {type(task).__name__} has none of; leave it out")
+    steps = config["budget"]["steps"]
+    if not steps:
+        raise UsageError("--seen needs the steps that are trained, such as budget.steps=1000; state them")
+    return task.seen(config["data_seed"], steps)
 
 
 def _table(found: Mapping[str, Mapping[str, float]], split: str) -> str:
@@ -43,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = CommandLine(
         prog="swapformer baseline",
-        description="What counting achieves: the commonest token, the one behind the last one, two or three, "
+        description="What counting achieves: the commonest token, the one behind the last one, two, three or four, "
         "the one between two. "
         "Measured on the batches that a trial with these overrides is evaluated on after training.",
     )
@@ -54,4 +69,9 @@ def parser() -> argparse.ArgumentParser:
         help="the task, as for `swapformer train`: task=masked task.block=128",
     )
     made.add_argument("--split", choices=("val", "test"), default="val")
+    made.add_argument(
+        "--seen",
+        action="store_true",
+        help="count only what a trial with these overrides is trained on, within its budget",
+    )
     return add_common(made)

@@ -23,7 +23,7 @@ from swapformer.task.source.base import (
     stamp_of_files,
 )
 
-_NOT_SOURCE = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__"}
+NOT_SOURCE = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__"}
 
 
 class Library(Source):
@@ -63,7 +63,7 @@ def _files_below(root: str) -> tuple[tuple[str, Path], ...]:
     """The files of a library by their names in it, in order; a library does not change while Python runs."""
     found = []
     for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if name not in _NOT_SOURCE and not name.startswith("config-")]
+        subfolders[:] = [name for name in subfolders if name not in NOT_SOURCE and not name.startswith("config-")]
         inside = folder[len(root) :].replace(os.sep, "/").strip("/")
         for name in names:
             if name.endswith(".py") and not name.startswith("_sysconfigdata"):
