@@ -302,6 +302,30 @@ class TestALostMetric:
         record = prints(f"step 10 loss 2.5\nstep 20 loss  {word}\ndone, nan or not")
         assert record.status == "finished" and record.metrics == {} and "counts as lost" in " ".join(record.remarks)
 
+    @pytest.mark.parametrize(
+        ("text", "pattern"),
+        [
+            ("step 1 loss 3 (best)\nstep 2 loss nan\n", r"step (?P<step>\d+) loss ([\d.]+)"),
+            ("step 1 loss 3\nstep 2 loss nan (skipped)\n", r"step (?P<step>\d+) loss ([\d.]+)"),
+            ("step 1 loss 3\rstep 2 loss nan\r", r"step (?P<step>\d+) loss ([\d.]+)"),
+            ("step 1 loss 3\niter 2: 1 ms\niter 3: 1 ms\nstep 4 loss None\n", r"step (?P<step>\d+) loss ([\d.]+)"),
+            ("step 1 loss tensor(3., device=0)\nstep 2 loss tensor(nan)", r"step (?P<step>\d+) loss tensor\(([\d.]+)"),
+            (
+                "Epoch 1/2\n5/5 val_loss: 2.2\nEpoch 2/2\n5/5 val_loss: nan",
+                r"Epoch (?P<step>\d+)/\d+\n.*loss: ([\d.]+)",
+            ),
+        ],
+    )
+    def test_it_is_seen_however_the_line_goes_on(self, text: str, pattern: str) -> None:
+        assert prints(text, pattern).metrics == {}
+
+    @pytest.mark.parametrize(
+        ("table", "text"), [(b"step,val/loss\n1000,2\n0,3\n", ""), (None, "step 9 loss 2\nstep 1 loss 3")]
+    )
+    def test_steps_that_go_back_leave_no_last_value(self, table: bytes | None, text: str) -> None:
+        record = prints(text, **({} if table is None else {"table": table}))
+        assert record.status == "failed" and "the steps of val/loss must not go back" in record.reason
+
     def test_lines_of_another_shape_and_lines_before_the_last_value_say_nothing_of_it(self) -> None:
         record = prints("step 5 loss nan\nstep 10 loss 2.5\ngrad norm nan\nloss 3 nan steps")
         assert record.metrics == {"val/loss": 2.5}
@@ -314,6 +338,12 @@ class TestALostMetric:
             ("step 10 loss 1.25", r"step (?P<step>\d+).*([\d.]+)", "'5' of"),
             ("step 10 loss -1.25", r"step (?P<step>\d+) .*?([\d.]+)", "'1.25' of"),
             ("step 10 loss 1.25", r".*(?P<step>\d) loss (\S+)", "'0' of"),
+            ("step 10 loss 12,345.6", r"step (?P<step>\d+) loss ([\d.]+)", "'12' of"),
+            ("step 10 loss 0,95", r"step (?P<step>\d+) loss ([\d.]+)", "'0' of"),
+            ("step 10 loss 1_234", r"step (?P<step>\d+) loss ([\d.]+)", "'1' of"),
+            ("step 10 loss 1.1M", r"step (?P<step>\d+) loss ([\d.]+)", "'1.1' of"),
+            ("step 10 right 3/5", r"step (?P<step>\d+) right (\d+)", "'3' of"),
+            ("10,-1.53", r"(?P<step>\d+).*?(\d+\.\d+)", "'1.53' of"),
         ],
     )
     def test_a_pattern_that_takes_a_piece_of_a_number_is_refused(self, text: str, pattern: str, shown: str) -> None:
@@ -327,6 +357,8 @@ class TestALostMetric:
             ("step 10 loss=1.25, lr 3", r"step (?P<step>\d+) loss=([\d.]+)", 1.25),
             ("epoch-10-loss-1.25.ckpt", r"epoch-(?P<step>\d+)-loss-(\d+\.\d+)", 1.25),
             ("step 10 loss .5", r"step (?P<step>\d+) loss (\S+)", 0.5),
+            ("10,0.51,123", r"^(?P<step>\d+),([\d.]+)", 0.51),
+            ("Epoch 10/20 loss 1.5s", r"Epoch (?P<step>\d+)/\d+ loss ([\d.]+)s", 1.5),
         ],
     )
     def test_one_that_takes_all_of_it_is_read(self, text: str, pattern: str, value: float) -> None:
@@ -340,7 +372,11 @@ class TestALostMetric:
             ("step,train/loss,val/loss\n1,3,\n2,2,2.5\n3,2,\n4,2,2.25\n5,,\n6,,\n", None),
             ("step,val/loss\n1,3\n2,\n", None),
             ("step,train/loss,val/loss\n1,3,\n2,2,2.5\n", 2.5),
-            ("step,val/loss\n2,2\n1,3\n", 2),
+            ("step,val/loss\n100,4\n200,\n300,3\n400,2.9\n500,\n", None),  # nan in between does not hide the last
+            ("step,val/loss\n0,4\n500,3\n600,2.9\n700,\n", None),
+            ("step,train/loss,val/loss\n1,,4\n2,,3\n4,,2\n8,,1\n15,3,\n", 1),  # the next one is due at 16
+            ("epoch,step,train/loss,val/loss,test/loss\n0,9,1,,\n0,9,,2,\n1,10,,,3\n", 2),  # as Lightning's logger
+            ("step,train/loss,val/loss\n0,,4\n1,3,\n2,,\n", None),
         ],
     )
     def test_a_column_that_ends_empty_where_its_next_value_should_stand(self, table: str, value: float | None) -> None:

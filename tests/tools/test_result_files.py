@@ -821,3 +821,104 @@ class TestHowFilesAreWritten:
         table = WIDE.assign(loss=[f"{value:.2f}".lstrip("0") for value in WIDE["loss"] - 1.5])
         assert table["loss"].str.startswith(".").any()
         assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "supported"
+
+
+class TestWhatTheLastHunterFound:
+    ASKED = ("--baseline", "a", "--metric", "loss", "--paired")
+
+    def outcome(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+        assert judge([*arguments, "--json"]) == 0
+        return str(json.loads(capsys.readouterr().out)["verdicts"][0]["outcome"])
+
+    @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+    def test_a_file_of_a_run_without_a_row_is_a_run_that_was_lost(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+    ) -> None:
+        for row in WIDE.to_dict("records"):
+            (tmp_path / row["arm"]).mkdir(exist_ok=True)
+            text = f"loss\n{row['loss']}\n" if suffix == "csv" else json.dumps({"loss": row["loss"]})
+            (tmp_path / row["arm"] / f"{row['seed']}.{suffix}").write_text(text)
+        name = ["--name", f"{{arm}}/{{seed}}.{suffix}"]
+        assert self.outcome(capsys, str(tmp_path), *name, *self.ASKED) == "supported"
+        (tmp_path / "b" / f"3.{suffix}").write_text("loss\n" if suffix == "csv" else "")
+        assert self.outcome(capsys, str(tmp_path), *name, *self.ASKED, "--fresh") == "undecided"
+
+    def test_runs_of_a_file_without_the_metric_are_told(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        WIDE.to_csv(tmp_path / "one.csv", index=False)
+        (tmp_path / "two.csv").write_text("arm,seed,acc\nb,6,1\nb,7,1\n")
+        judge([str(tmp_path / "one.csv"), str(tmp_path / "two.csv"), *self.ASKED])
+        said = " ".join(capsys.readouterr().out.split())
+        assert "2 runs of" in said and "have no loss: they are left out" in said
+
+    def test_a_run_is_lost_if_the_row_of_another_metric_says_so(self) -> None:
+        long = WIDE.assign(acc=1.0).melt(["arm", "seed"], var_name="metric").assign(state="finished")
+        assert sf.judge(long, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "supported"
+        long.loc[(long["arm"] == "b") & (long["seed"] == 3) & (long["metric"] == "acc"), "state"] = "crashed"
+        assert sf.judge(long, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+
+    def test_a_state_may_have_a_longer_name(self) -> None:
+        for name in ("run_state", "extra.state", "Status"):
+            table = WIDE.assign(**{name: ["crashed" if n == 9 else "finished" for n in range(10)]})
+            assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "undecided"
+
+    def test_the_direction_of_a_wide_table_is_read(self) -> None:
+        table = WIDE.assign(direction="higher", acc=1.0)
+        assert sf.judge(table, "a", metrics={"loss": ""}, paired=True).verdicts[0].outcome == "refuted"
+        with pytest.raises(UsageError, match="`direction` must be of one metric where each has a column"):
+            sf.judge(table, "a", metrics={"loss": "", "acc": ""}, paired=True)
+
+    def test_a_crashed_run_and_a_link_forget_no_look(self, tmp_path: Path) -> None:
+        both = WIDE.assign(acc=[0.5 + n / 100 for n in range(10)])
+        both.loc[9, ["loss", "acc"]] = None
+        both.to_csv(tmp_path / "one.csv", index=False)
+        judge([str(tmp_path / "one.csv"), *self.ASKED])
+        both.to_csv(tmp_path / "two.csv", index=False)
+        judge([str(tmp_path / "two.csv"), "--baseline", "a", "--metric", "acc", "--paired"])
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "link.csv").symlink_to(tmp_path / "one.csv")
+        judge([str(tmp_path / "elsewhere" / "link.csv"), *self.ASKED])
+        assert [path.name for path in tmp_path.rglob("*judged.json")] == ["one.csv.judged.json"]
+
+    def test_a_folder_below_a_run_with_the_same_metric_is_refused(self, tmp_path: Path) -> None:
+        writers = pytest.importorskip("torch.utils.tensorboard")
+        for place, tag in (("b/seed1", "loss"), ("b/seed1/version_1", "loss")):
+            with writers.SummaryWriter(str(tmp_path / place)) as writer:
+                writer.add_scalar(tag, 1.0, 1)
+        with pytest.raises(UsageError, match=r"a run must be in one folder, but .*version_1 and a folder above it"):
+            list(with_path(tensorboard_rows(tmp_path), "{arm}/seed{seed}"))
+
+    def test_hyperparameters_below_a_run_are_no_run(self, tmp_path: Path) -> None:
+        writers = pytest.importorskip("torch.utils.tensorboard")
+        with writers.SummaryWriter(str(tmp_path / "b" / "1")) as writer:
+            writer.add_scalar("loss", 1.0, 1)
+            writer.add_hparams({"lr": 0.1}, {"hparam/best": 1.0})
+        assert [row["arm"] for row in with_path(tensorboard_rows(tmp_path), "{arm}/{seed}")] == ["b"]
+
+    def test_a_page_in_the_place_of_looks_and_looks_that_were_left_out(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        table = tmp_path / "r.csv"
+        WIDE.to_csv(table, index=False)
+        with pytest.raises(UsageError, match=r"--html must name a page, but .* is to keep the looks"):
+            judge([str(table), *self.ASKED, "--html", str(tmp_path / "r.csv.judged.json")])
+        judge([str(table), *self.ASKED])
+        judge([str(table), *self.ASKED, "--fresh"])
+        capsys.readouterr()
+        judge([str(table), *self.ASKED])
+        assert "were left out by --fresh" in " ".join(capsys.readouterr().out.split())
+
+    def test_a_configuration_of_wandb_that_was_updated_after_the_run_began(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        entries = [
+            {"type": "run", "run": {"run_id": "x", "config": {"update": {"norm": "layer", "old": 1}}}},
+            {"type": "history", "history": {"item": {"loss": 2.0}}},
+            {"type": "config", "config": {"update": {"norm": "rms"}, "remove": ["old"]}},
+            {"type": "exit", "exit": {}},
+        ]
+        (tmp_path / "run.wandb").write_bytes(b"")
+        monkeypatch.setattr(result_files, "_wandb_entries", lambda path: entries)
+        (row,) = wandb_rows(tmp_path)
+        assert row["norm"] == "rms" and "old" not in row and row["loss"] == 2.0 and not row[LOST]

@@ -40,13 +40,16 @@ JSON, CSV = "metrics.json", "metrics.csv"
 SECONDS_TO_STOP = 10
 """How long a command that is told to stop may write its checkpoint, before it is killed."""
 _NAME = re.compile(r"\{(\w+)\}")
+_NO_METRIC = ("step", "epoch")
+"""Columns of a table that hold something in every row."""
 _SHOWN = 300
 """Characters of the end of its log that a message repeats."""
-_NUMBERS = re.compile(r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)|\s+", re.ASCII | re.IGNORECASE)
-_NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity)(?![a-z])", re.IGNORECASE)
-_GOES_ON = re.compile(r"\d|\.\d|[eE][-+]?\d", re.ASCII)
-_BEGINS = re.compile(r"\d\.?$|(?:^|[\s=:(\[])[-+]\.?$", re.ASCII)
-"""What stands behind and before a piece of a number that is not the whole of it."""
+_NUMBERS = re.compile(r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null)|\s+", re.ASCII | re.IGNORECASE)
+_NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity|none|null)(?![a-z])", re.IGNORECASE)
+_GOES_ON = re.compile(r"\d|[._]\d|[eE][-+]?\d", re.ASCII)
+_OF_VALUE = re.compile(r"/\d|[kKMGT]\b", re.ASCII)
+_BEGINS = re.compile(r"\d[._]?$|(?:^|[\s=:(\[,|\"'])[-+]\.?$", re.ASCII)
+"""What stands behind and before a piece of a number that is not the whole of it; behind a value also `/5` and `M`."""
 
 
 class Command(Measurement):
@@ -208,8 +211,16 @@ class Command(Measurement):
     def _history(self, out: Path, printed: str, cut_off: bool = False) -> dict[int, dict[str, float]]:
         """Step → metric → value, of the table, whose last line may be `cut_off`, and of printed lines with a step."""
         found: dict[int, dict[str, float]] = {}
-        for step, name, value in [*_table(out / CSV, cut_off), *self._points(printed)]:
-            found.setdefault(step, {})[name] = value
+        for points in (_table(out / CSV, cut_off), self._points(printed)):
+            last: dict[str, int] = {}
+            for step, name, value in points:
+                if step < last.get(name, 0):
+                    raise RuntimeError(
+                        f"the steps of {name} must not go back, but {step} follows {last[name]}, so which value is the "
+                        "last is not known; count on where another phase or epoch begins"
+                    )
+                last[name] = step
+                found.setdefault(step, {})[name] = value
         return found
 
     def _left_by_earlier_attempts(self, directory: Path, out: Path, checkpoint: Path) -> dict[int, dict[str, float]]:
@@ -236,14 +247,20 @@ class Command(Measurement):
         """Whether a printed line has nan or inf where the lines before it, which fit a metric's pattern, had numbers.
 
         A pattern such as `loss ([\\d.]+)` does not fit it, and the last number that it fits was not the last value.
+        What fits may be several lines, and what follows a value on its line does not matter.
         """
-        shapes, end = set(), 0
+        printed = re.sub(r"[\r\n]+", "\n", printed)
+        shapes: dict[str, int] = {}
+        end = 0
         for found in self.reads[name].finditer(printed):
-            start, end = printed.rfind("\n", 0, found.start()) + 1, printed.find("\n", found.end())
-            end = len(printed) if end < 0 else end
-            shapes.add(_NUMBERS.sub("#", printed[start:end].strip()))
-        later = printed[end:].split("\n") if shapes else []
-        return any(_NOT_FINITE.search(line) and _NUMBERS.sub("#", line.strip()) in shapes for line in later)
+            start, end = printed.rfind("\n", 0, found.start()) + 1, found.end()
+            shapes[_shape(printed[start:end])] = printed.count("\n", start, end) + 1
+        later = printed[end:].split("\n")[1:]
+        return any(
+            _NOT_FINITE.search(text := "\n".join(later[at : at + count])) and _shape(text).startswith(shape)
+            for shape, count in shapes.items()
+            for at in range(len(later))
+        )
 
     def _final(self, out: Path, printed: str, history: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
         """The metrics at the end: the newest of the history, then what the file and single printed lines say."""
@@ -304,6 +321,11 @@ def _pattern(name: str, text: str) -> re.Pattern[str]:
     return found
 
 
+def _shape(text: str) -> str:
+    """A text without its numbers."""
+    return _NUMBERS.sub("#", text.strip())
+
+
 def _value(name: str, line: re.Match[str]) -> str:
     """The value of a line that fits: its group other than the step."""
     step = line.re.groupindex.get("step")
@@ -314,7 +336,10 @@ def _whole(name: str, line: re.Match[str], group: int | str) -> str:
     """What a group of a pattern takes. Raises RuntimeError where that is a piece of a number only."""
     (start, end), text = line.span(group), line.string
     begins = text[start : start + 1].isdigit() and _BEGINS.search(text[max(0, start - 3) : start])
-    if begins or (text[start:end] and _GOES_ON.match(text, end)):
+    goes_on = _GOES_ON.match(text, end) or (group != "step" and _OF_VALUE.match(text, end))
+    # 12,345 is one number, and 5,0.5 two cells of which the first is a step
+    comma = re.compile(r",\d{3}(?!\d)" if group == "step" else r",\d").match(text, end)
+    if begins or (comma and text[start:end].isdigit()) or (text[start:end] and goes_on):
         shown = text[max(0, start - 3) : end + 5].strip()
         raise RuntimeError(
             f"the pattern of {name} must take all of a number, but takes {text[start:end]!r} of {shown!r}; write "
@@ -373,15 +398,24 @@ def _table(path: Path, cut_off: bool = False) -> Iterator[tuple[int, str, float]
 
 
 def _emptied(path: Path) -> Iterator[str]:
-    """The metrics of a table whose column ends empty: by the distance of its other values one more should be there."""
+    """The metrics of a table whose column ends empty, where one more value should be there.
+
+    That is so behind a row which holds nothing, and where the distance from its last value is one that its other values
+    have kept to, the smallest; of distances that only grow, the next one.
+    """
     rows = list(_rows(path))
     steps = [_step(row["step"]) for row in rows]
     for name in rows[0] if rows else ():
         filled = sorted(step for step, row in zip(steps, rows, strict=True) if row[name])
-        if filled and max(steps) > filled[-1]:
-            apart = max((later - step for step, later in pairwise(filled)), default=0)
-            if max(steps) - filled[-1] >= apart:
-                yield name
+        behind = [row for step, row in zip(steps, rows, strict=True) if filled and step > filled[-1]]
+        apart = [later - step for step, later in pairwise(filled) if later > step]
+        grows = len(apart) > 1 and all(one < other for one, other in pairwise(apart))
+        due = apart[-1] ** 2 / apart[-2] if grows else min(apart, default=math.inf)
+        nothing = any(
+            not value for row in behind for value in ["".join(v for k, v in row.items() if k not in _NO_METRIC)]
+        )
+        if behind and (nothing or max(steps) - filled[-1] >= due):
+            yield name
 
 
 def _rows(path: Path, cut_off: bool = False) -> Iterator[dict[str, str]]:

@@ -44,6 +44,8 @@ def judge_table(
     """
     if page is not None:
         _require_page(page)
+        if kept is not None and page.resolve() == kept.resolve():
+            raise UsageError(f"--html must name a page, but {page} is to keep the looks; name another one")
     found = records_of(table, asked, name)
     same = [path for path in others if kept is not None and _holds_same_runs(path, table, asked)]
     if kept is not None and not fresh:
@@ -60,6 +62,8 @@ def judge_table(
     damaged, remarks = [path for path in others if _is_damaged(path)], []
     if damaged:
         remarks.append(f"{' and '.join(map(str, damaged))} cannot be read: looks at these results may be missing")
+    if looks.left_out and not fresh:
+        remarks.append("looks before these were left out by --fresh, and so is the error that they took")
     if fresh and (same or (kept is not None and kept.is_file())):
         remarks.append("judged afresh: the looks before are left out, and so is the error that they took")
     found = records_of(table, asked, name, values) if values else found

@@ -156,6 +156,7 @@ def records_of(
             "leave its rows out, or name the metric as all files spell it"
         )
     long = pd.concat([long, _holes(long, every, conditions)], ignore_index=True)
+    left_out = list(_left_out(long, every, conditions, list(directions)))
     # a run that crashed before its first evaluation has no value, and was lost all the same
     empty = long["value"].map(_text) == ""
     long = long[(long[LOST] != "") | ~empty | (asked.empty == EMPTY[0])].reset_index(drop=True)
@@ -200,7 +201,7 @@ def records_of(
         infinite=frozenset(infinite),
         whole=True,
     )
-    remarks = [*_unread_states(table, conditions), *_remarks(long, conditions, asked)]
+    remarks = [*_unread_states(table, conditions), *left_out, *_remarks(long, conditions, asked)]
     return JudgedTable(records, remarks, values, traits)
 
 
@@ -209,12 +210,15 @@ def _traits(others: pd.DataFrame, conditions: Sequence[str]) -> dict[tuple[str, 
     found: dict[tuple[str, ...], dict[str, float | None]] = {}
     for metric, rows in others.groupby("metric", sort=False):
         try:
-            numbers = [read_number(value) for value in rows["value"]]
+            numbers = [read_number(value) if _text(value) else math.nan for value in rows["value"]]
         except ValueError:
             continue
-        if len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)):
+        known = [value for value in numbers if math.isfinite(value)]
+        if len(set(known)) < len(known) or all(map(float.is_integer, known)):
             continue
         for key, value in zip(rows[[*conditions, "arm", "seed"]].itertuples(index=False), numbers, strict=True):
+            if not math.isfinite(value):
+                continue
             found.setdefault(tuple(map(str, key)), {})[str(metric)] = value
     return found
 
@@ -254,11 +258,20 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
     else:
         by = list(asked.by or ())
         left = [name for name in table.columns if name not in ("arm", "seed", "direction", *by, *_HIDDEN)]
+        ways = ["direction"] if "direction" in table.columns else []
+        if ways and len(asked.metrics) > 1 and not all(asked.metrics.values()):
+            raise UsageError(
+                "`direction` must be of one metric where each has a column, but several are judged; say which way is "
+                f"better by --metric {next(iter(asked.metrics))}=lower or =higher, and so on"
+            )
         # a metric may itself be called `metric` or `value`
-        long = table.melt(["arm", "seed", *by, *_HIDDEN], left, _METRIC, _VALUE)
+        long = table.melt(["arm", "seed", *by, *ways, *_HIDDEN], left, _METRIC, _VALUE)
         long = long.rename(columns={_METRIC: "metric", _VALUE: "value"})
     for column in (*by, "metric"):
         long[column] = long[column].map(_word)
+    # a run is lost if any of its rows says so, whatever metric that is of
+    said = long.groupby([*by, "arm", "seed"], sort=False)[LOST].transform(lambda rows: next(filter(None, rows), ""))
+    long[LOST] = [other if own == "" else own for own, other in zip(long[LOST], said, strict=True)]
     pairs = zip(long[STEPS], long["metric"], strict=True)
     steps = [each.get(metric, math.nan) if isinstance(each, Mapping) else each for each, metric in pairs]
     return _with_stops(long.assign(**{STEPS: np.array(steps, float)}), by), by
@@ -283,7 +296,7 @@ def _with_stops(long: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
 
 def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     """The table with columns that say how each run ended; a column of states, as W&B writes it, is read as one."""
-    for name in [name for name in table.columns if str(name).lower() in ("state", "status") and name not in conditions]:
+    for name in [name for name in table.columns if _says_end(name) and name not in conditions]:
         states = ["" if _text(state).lower() in ("nan", "none") else _text(state).lower() for state in table[name]]
         if not any(state in _STATES for state in states):
             continue  # it says something else
@@ -298,6 +311,11 @@ def _with_ends(table: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
         lost = [known or new or known for known, new in zip(before, here, strict=True)]
         table = table.drop(columns=name).assign(**{LOST: lost})
     return table.assign(**{name: value for name, value in _HIDDEN.items() if name not in table.columns})
+
+
+def _says_end(column: object) -> bool:
+    """Whether a column may say how runs ended, by its name: `state`, `run_state`, `extra.status`."""
+    return re.split(r"[/_. -]", str(column).lower())[-1] in ("state", "status")
 
 
 def _text(value: object) -> str:
@@ -371,6 +389,18 @@ def _holes(judged: pd.DataFrame, every: pd.DataFrame, conditions: Sequence[str])
                 there.add((*own, metric))
                 found.append({**row, "metric": metric, "value": "", STEPS: math.nan})
     return pd.DataFrame(found, columns=every.columns, dtype=object).astype({STEPS: float})
+
+
+def _left_out(
+    judged: pd.DataFrame, every: pd.DataFrame, conditions: Sequence[str], metrics: Sequence[str]
+) -> Iterator[str]:
+    """A remark on each file whose runs have nothing that is judged, and are taken for those of something else."""
+    run = [*conditions, "arm", "seed"]
+    known = set(judged[run].itertuples(index=False, name=None))
+    held = every.drop_duplicates([FILE, *run])
+    away = held[[key not in known for key in held[run].itertuples(index=False, name=None)]]
+    for file, rows in away.groupby(away[FILE].map(str), sort=False):
+        yield f"{len(rows)} runs{f' of {file}' if file else ''} have no {' and no '.join(metrics)}: they are left out"
 
 
 def _require_ranges(long: pd.DataFrame, asked: Question) -> None:
@@ -454,7 +484,7 @@ def _missing(
 def _unread_states(table: pd.DataFrame, conditions: Sequence[str]) -> Iterator[str]:
     """A remark on each column that may say how runs ended, in words that are not known."""
     for name in table.columns:
-        words = [word for each in table[name] if (word := _text(each)) and str(name).lower() in ("state", "status")]
+        words = [word for each in table[name] if (word := _text(each)) and _says_end(name)]
         if words and name not in conditions and not any(word.lower() in _STATES for word in words):
             shown = number_format.listed(_few([quote(word) for word in dict.fromkeys(words)]))
             yield f"`{name}` is not read: none of its words says how a run ended ({shown}); finished or crashed would"

@@ -45,6 +45,7 @@ def _kept_looks(sources: Sequence[Path], fresh: bool) -> tuple[Path, list[Path]]
     order of files nor a new one forgets looks.
     """
     sources = [Path(os.path.abspath(each)) for each in sources]
+    linked = {each.resolve().parent for each in sources}
     beside = [each / "judged.json" if each.is_dir() else each.with_name(f"{each.name}.judged.json") for each in sources]
     folders = {each.parent for each in beside}
     # of files in several folders above them all, so that each of these files finds it
@@ -57,7 +58,9 @@ def _kept_looks(sources: Sequence[Path], fresh: bool) -> tuple[Path, list[Path]]
             "each by itself, or --fresh judges all as new results"
         )
     # a folder may have been judged before some of its files, or after, and files together or each by itself
-    near = {path for folder in folders for above in (folder, *folder.parents) for path in above.glob(f"*{LOOKS}")}
+    near = {
+        path for folder in folders | linked for above in (folder, *folder.parents) for path in above.glob(f"*{LOOKS}")
+    }
     near |= {path for each in sources if each.is_dir() for path in below(each, f"*{LOOKS}")}
     kept = known[0] if known else first
     own = {each.resolve() for each in (*beside, kept)}
@@ -122,7 +125,7 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     elif options.tensorboard is not None:
         rows = list(with_path(tensorboard_rows(options.tensorboard), options.name))
     else:
-        rows = list(with_path(_named(file_rows(options.files, options.commas)), options.name))
+        rows = list(with_path(_named(file_rows(options.files, options.commas), options.name is not None), options.name))
     if not rows:
         sources = [str(each) for each in (*options.files, options.wandb, options.tensorboard) if each is not None]
         what = "offline run of W&B" if options.wandb else "event file of TensorBoard" if options.tensorboard else "row"
@@ -132,9 +135,11 @@ def _table(options: argparse.Namespace) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series([row.get(name, ABSENT) for row in rows], dtype=object) for name in columns})
 
 
-def _named(rows: Iterator[tuple[Path, dict[str, Any]]]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Rows that say which file they are from."""
-    return ((path, {**row, FILE: str(path)}) for path, row in rows)
+def _named(
+    rows: Iterator[tuple[Path, dict[str, Any]]], by_path: bool
+) -> Iterator[tuple[Path, dict[str, Any]]]:  # fmt: skip
+    """Rows that say which file they are from; a file without any is a run where its path names one."""
+    return ((path, {**row, FILE: str(path)}) for path, row in rows if row or by_path)
 
 
 def parser() -> argparse.ArgumentParser:

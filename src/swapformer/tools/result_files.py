@@ -23,7 +23,8 @@ from swapformer.numerals import is_finite_number
 from swapformer.report.external_results import LOST, STEPS
 
 _TEXT = (".csv", ".tsv")
-KINDS = (*_TEXT, ".jsonl", ".json", ".parquet")
+_LINES = (".jsonl", ".ndjson")
+KINDS = (*_TEXT, *_LINES, ".json", ".parquet")
 Commas = Literal["decimal", "thousands"]
 """What a comma between the digits of a number is."""
 LOOKS = "judged.json"
@@ -62,6 +63,8 @@ def file_rows(paths: Iterable[Path], commas: Commas | None = None) -> Iterator[t
     for name, column in columns.items():
         _require_clear_commas(name, column)
     for path, table, spelled in read:
+        if not table:
+            yield path, {}  # it may be a run's that crashed before it had measured anything
         for row in table:
             text = path.suffix.lower() in _TEXT
             own = commas if commas or not spelled else "decimal"
@@ -102,7 +105,7 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], bool]]:
         yield from _cells(text)
         return
     # at \n only: JSON may hold U+2028 and the like, at which str.splitlines would cut it
-    for line in [line for line in text.split("\n") if line.strip()] if kind == ".jsonl" else [text]:
+    for line in [line for line in text.split("\n") if line.strip()] if kind in _LINES else [text]:
         found = json.loads(line, object_pairs_hook=_once)
         for each in found if isinstance(found, list) else [found]:
             if not isinstance(each, dict):
@@ -197,10 +200,16 @@ def with_path(rows: Iterable[tuple[Path, dict[str, Any]]], pattern: str | None) 
     if len(parts) < 3 or len(set(parts[1::2])) < len(parts) // 2:
         raise UsageError(f"--name must have names in braces, such as '{{arm}}/seed{{seed}}.json', not {quote(pattern)}")
     read = [(path, row, _named_by(path, pattern, parts)) for path, row in rows]
-    runs = {path for path, _, said in read if said is not None}
+    runs = {path: row for path, row, said in read if said is not None}
     for path, row, said in read:
-        if said is None and runs.intersection(path.parents):
+        above = [runs[each] for each in path.parents if each in runs]
+        if above and not any(name in other and row[name] is not None for other in above for name in _metrics(row)):
             continue  # what TensorBoard keeps beside a run: hyperparameters, scalars that share a plot
+        if above:
+            raise UsageError(
+                f"a run must be in one folder, but {path} and a folder above it have values of the same metrics; name "
+                "the one that counts, or move the other away"
+            )
         if said is None:
             raise UsageError(f"the path of each file must end as --name says, {quote(pattern)}, but {path} does not")
         if other := [name for name in said if name in row and str(row[name]).strip() != said[name]]:
@@ -209,6 +218,11 @@ def with_path(rows: Iterable[tuple[Path, dict[str, Any]]], pattern: str | None) 
                 f"its row of {quote(str(row[other[0]]))}; leave {{{other[0]}}} out of --name, or the column"
             )
         yield {**row, **said}
+
+
+def _metrics(row: Mapping[str, Any]) -> list[str]:
+    """The metrics of a run of TensorBoard."""
+    return [name for name in row if name not in (LOST, STEPS)]
 
 
 def _named_by(path: Path, pattern: str, parts: Sequence[str]) -> dict[str, str] | None:
@@ -260,6 +274,10 @@ def wandb_rows(folder: Path) -> Iterator[dict[str, Any]]:
                 if entry["type"] == "run":
                     row |= {name: own.get(name) for name in ("display_name", "run_group", "job_type")}
                     row |= _flat(own.get("config", {}).get("update", own.get("config", {})))
+                elif entry["type"] == "config":  # what was set after the run began
+                    row |= _flat(own.get("update", {}))
+                    for name in own.get("remove", []):
+                        row.pop(str(name), None)
                 elif entry["type"] in ("history", "summary"):
                     row |= _flat(own.get("item" if entry["type"] == "history" else "update", {}))
                 elif entry["type"] == "exit":
