@@ -922,3 +922,25 @@ class TestWhatTheLastHunterFound:
         monkeypatch.setattr(result_files, "_wandb_entries", lambda path: entries)
         (row,) = wandb_rows(tmp_path)
         assert row["norm"] == "rms" and "old" not in row and row["loss"] == 2.0 and not row[LOST]
+
+    def test_a_resumed_run_that_was_killed_has_not_the_exit_of_its_first_part(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def part(time: str, *more: dict[str, Any]) -> list[dict[str, Any]]:
+            return [{"type": "run", "run": {"run_id": "x", "start_time": time}}, *more]
+
+        parts = {"1.wandb": part("1", {"type": "exit", "exit": {"exit_code": 0}}), "2.wandb": part("2")}
+        for name in parts:
+            (tmp_path / name).write_bytes(b"")
+        monkeypatch.setattr(result_files, "_wandb_entries", lambda path: parts[path.name])
+        (row,) = wandb_rows(tmp_path)
+        assert row[LOST] == "it has no exit status, so it was killed or still runs"
+
+    def test_settings_that_are_whole_numbers_tell_no_runs_apart(self, tmp_path: Path) -> None:
+        """Their numbers are all different, and yet those of another table are the same."""
+        WIDE.assign(number=range(10)).to_csv(tmp_path / "one.csv", index=False)
+        assert judge([str(tmp_path / "one.csv"), *self.ASKED]) == 0
+        other = WIDE.assign(number=range(10)).rename(columns={"loss": "error"})
+        other.to_csv(tmp_path / "two.csv", index=False)
+        assert judge([str(tmp_path / "two.csv"), "--baseline", "a", "--metric", "error", "--paired"]) == 0
+        assert (tmp_path / "two.csv.judged.json").exists()
