@@ -21,7 +21,7 @@ from swapformer.study.config import sizes
 from swapformer.study.expand import expand
 from swapformer.study.launch.trial import Trial, execute
 from swapformer.study.plan import Plan
-from swapformer.study.preview import StudyPreview, preview
+from swapformer.study.preview import SESSION, ArmTrials, StudyPreview, preview
 from swapformer.study.spec import parse
 
 ARMS = {"h1": ["heads=1"], "h2": ["heads=2"]}
@@ -166,3 +166,35 @@ def test_a_dry_run_prints_it_and_leaves_no_store(tmp_path: Path, capsys: pytest.
     study.write_text(f"axis: model.d_model\n{study.read_text()}")
     assert main(["study", str(study), "--dry-run", f"runs_dir={store}"]) == 2
     assert "`axis` must name a key whose number differs in every arm" in capsys.readouterr().err
+
+
+def of_minutes(minutes: dict[str, float], slots: int = 2, done: int = 0) -> StudyPreview:
+    """A study whose arms take so many minutes of two slots each, baseline first."""
+    asked = tuple(
+        ArmTrials(arm, "", (), "reported", ("t1", "t2"), ("t1", "t2")[:done], math.nan, 60 * each * slots / 2)
+        for arm, each in minutes.items()
+    )
+    return StudyPreview("s", asked, slots, None, 5, (), None, baseline=next(iter(minutes)))
+
+
+class TestPartsOfAWorkingSession:
+    @pytest.mark.parametrize("slots", [1, 2, 4])
+    def test_a_longer_study_is_cut_with_the_baseline_in_each_part(self, slots: int) -> None:
+        found = of_minutes({"base": 20, "a": 30, "b": 30, "c": 30, "d": 71, "e": 10}, slots)
+        said = "\n".join(found.lines())
+        assert found.parts == [["a", "b"], ["c"], ["d"], ["e"]] == found.as_dict()["parts"]
+        assert "more than 1.5 h" in said and "cut it into 4 parts" in said and "(a, b; c; d; e)" in said
+
+    def test_one_that_fits_says_nothing(self) -> None:
+        found = of_minutes({"base": 40, "a": 49})
+        assert found.seconds < SESSION and found.parts == [["a"]] and "more than" not in "\n".join(found.lines())
+
+    def test_one_that_cannot_be_cut_asks_for_less(self) -> None:
+        said = "\n".join(of_minutes({"base": 40, "a": 60}).lines())
+        assert "that is more than 1.5 h: ask for fewer seeds" in said and "cut it" not in said
+
+    def test_what_is_in_the_store_takes_no_time(self) -> None:
+        assert of_minutes({"base": 80, "a": 60, "b": 30}, done=1).parts == [["a", "b"]]
+
+    def test_unknown_times_propose_nothing(self) -> None:
+        assert of_minutes({"base": math.nan, "a": 60, "b": 60}).parts == [["a", "b"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -72,6 +72,7 @@ class StudyPreview:
         distance: from a margin that these seeds would find with a power of 80 %, in standard deviations of a seed's
             difference; None without claims.
         more: larger numbers of seeds, each with what they would find.
+        baseline: the arm that every part of the study would have.
     """
 
     study: str
@@ -85,6 +86,7 @@ class StudyPreview:
     memory: int | None = None
     start: float = 0.0
     more: tuple[tuple[int, float], ...] = ()
+    baseline: str = ""
 
     def count(self, what: str, *, left: bool = False) -> int:
         """The number of trials that are asked for, or still to be run."""
@@ -99,6 +101,28 @@ class StudyPreview:
         left = sum(each.left for each in self.asked)
         known = sum(each.left * each.seconds for each in self.asked if each.left)
         return known / max(1, min(self.slots or 1, left)) + (2 * self.start if left else 0.0)
+
+    @property
+    def parts(self) -> list[list[str]]:
+        """The arms beside the baseline in parts of a working session; one part where all fits in, or cannot be cut.
+
+        The baseline trains in each of them. An arm that alone takes longer is a part of its own.
+        """
+        times: dict[str, float] = {}
+        for each in self.asked:
+            times[each.arm] = times.get(each.arm, 0.0) + each.left * each.seconds / (self.slots or 1)
+        first = times.pop(self.baseline, 0.0)
+        if not self.seconds > SESSION:
+            return [list(times)]
+        found: list[list[str]] = []
+        held = math.inf
+        for arm, seconds in times.items():
+            if held + seconds > SESSION:
+                found.append([])
+                held = first
+            found[-1].append(arm)
+            held += seconds
+        return found
 
     @property
     def operations(self) -> float:
@@ -169,6 +193,7 @@ class StudyPreview:
             else:
                 starts = f", {human(2 * self.start)} of it to start and to draw" if self.start >= 1 else ""
                 yield f"time on this machine: about {human(self.seconds)} with {self.slots} at a time{starts}"
+                yield from self._cut()
         if self.bytes is not None:
             yield f"memory of a step of the largest trial, beside its libraries: about {f.size(self.bytes)}"
             at_a_time = max(1, min(self.slots or 1, sum(each.left for each in self.asked)))
@@ -179,6 +204,21 @@ class StudyPreview:
                     "out the largest size"
                 )
 
+    def _cut(self) -> Iterator[str]:
+        """What to do about a study that takes longer than a working session."""
+        if not self.seconds > SESSION:
+            return
+        parts = self.parts
+        smaller = "fewer seeds, fewer settings of `tune`, or a smaller budget"
+        if len(parts) < 2:
+            yield f"that is more than {human(SESSION)}: ask for {smaller}"
+            return
+        shown = "; ".join(", ".join(part) for part in parts)
+        yield (
+            f"that is more than {human(SESSION)}, after which a machine may be gone: cut it into {len(parts)} parts, "
+            f"each with a study file and the baseline {self.baseline} of its own ({shown}), or ask for {smaller}"
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """The same for `--json`; nan becomes None."""
         kinds = ["reported", "tuning", *([FIRST] if self.count(FIRST) else [])]
@@ -188,6 +228,7 @@ class StudyPreview:
             "to_run": {what: self.count(what, left=True) for what in kinds},
             "slots": self.slots,
             "seconds": _number(self.seconds),
+            "parts": self.parts,
             "operations": _number(self.operations),
             "bytes": self.bytes,
             "seeds": self.seeds,
@@ -202,6 +243,8 @@ class StudyPreview:
 
 FIRST = "first stage"
 """What trials of the first of two stages are for."""
+SESSION = 90 * 60.0
+"""Seconds that a part of a study should take at most, so that what it has found is kept before its machine is gone."""
 _MORE = (5, 8)
 """Numbers of seeds of which a study with fewer is told what they would find."""
 _RATES = ("optim.", "schedule.")
@@ -277,6 +320,7 @@ def preview(
         later=tuple(spec.looks[1:]),
         distance=resolution(spec, error) if spec.claims else None,
         more=tuple((seeds, detectable(seeds, _strictest(spec, error))) for seeds in _MORE) if spec.claims else (),
+        baseline=spec.baseline,
     )
 
 
