@@ -404,3 +404,6 @@ def test_a_last_line_that_was_cut_off_is_no_point_of_the_history_before(place: P
     (checkpoint / "state").write_text("1")
     (folder / "command.log").write_text("step 1 loss 2.5\nstep 2 loss 2.2")
     assert made._left_by_earlier_attempts(folder, folder / "output", checkpoint) == {1: {"val/loss": 2.5}}
+    (folder / "command.log").write_text("step 1 loss 2.5\nstep 2 loss 2.2\nstep 2 loss 2.3\nstep 1 loss 2.4\n")
+    found = made._left_by_earlier_attempts(folder, folder / "output", checkpoint)
+    assert found == {1: {"val/loss": 2.4}, 2: {"val/loss": 2.3}}, "attempts that began at their checkpoint"

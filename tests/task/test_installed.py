@@ -65,7 +65,7 @@ def test_its_stamp_changes_with_versions_and_files() -> None:
     [
         ({}, "must map packages to versions"),
         (["mpmath"], "must map packages to versions"),
-        ({"mpmath": "0.1"}, r"but mpmath 1\.3\.0 installed; pip install mpmath==0\.1, or state others there"),
+        ({"mpmath": "0.1"}, r"but mpmath is 1\.3\.0; pip install mpmath==0\.1, or state others there"),
         ({"no-such": "1"}, "but no-such is not installed; pip install no-such==1"),
         ({"numpy": distribution("numpy").version}, "must be pure Python .* but the wheel of numpy is cp"),
     ],

@@ -209,12 +209,15 @@ class Command(Measurement):
             )
 
     def _history(self, out: Path, printed: str, cut_off: bool = False) -> dict[int, dict[str, float]]:
-        """Step → metric → value, of the table, whose last line may be `cut_off`, and of printed lines with a step."""
+        """Step → metric → value, of the table, whose last line may be `cut_off`, and of printed lines with a step.
+
+        Only what was cut off may go back: each attempt begins at its checkpoint, and its values are the later ones.
+        """
         found: dict[int, dict[str, float]] = {}
         for points in (_table(out / CSV, cut_off), self._points(printed)):
             last: dict[str, int] = {}
             for step, name, value in points:
-                if step < last.get(name, 0):
+                if step < last.get(name, 0) and not cut_off:
                     raise RuntimeError(
                         f"the steps of {name} must not go back, but {step} follows {last[name]}, so which value is the "
                         "last is not known; count on where another phase or epoch begins"
@@ -411,9 +414,7 @@ def _emptied(path: Path) -> Iterator[str]:
         apart = [later - step for step, later in pairwise(filled) if later > step]
         grows = len(apart) > 1 and all(one < other for one, other in pairwise(apart))
         due = apart[-1] ** 2 / apart[-2] if grows else min(apart, default=math.inf)
-        nothing = any(
-            not value for row in behind for value in ["".join(v for k, v in row.items() if k not in _NO_METRIC)]
-        )
+        nothing = any(not any(value for key, value in row.items() if key not in _NO_METRIC) for row in behind)
         if behind and (nothing or max(steps) - filled[-1] >= due):
             yield name
 

@@ -400,7 +400,9 @@ def _left_out(
     held = every.drop_duplicates([FILE, *run])
     away = held[[key not in known for key in held[run].itertuples(index=False, name=None)]]
     for file, rows in away.groupby(away[FILE].map(str), sort=False):
-        yield f"{len(rows)} runs{f' of {file}' if file else ''} have no {' and no '.join(metrics)}: they are left out"
+        count, of = len(rows), f" of {file}" if file else ""
+        what = f"1 run{of} has" if count == 1 else f"{count} runs{of} have"
+        yield f"{what} no {' and no '.join(metrics)}: {'it is' if count == 1 else 'they are'} left out"
 
 
 def _require_ranges(long: pd.DataFrame, asked: Question) -> None:

@@ -42,7 +42,7 @@ class Installed(Library):
         self.packages = {name: str(packages[name]) for name in found}
         wrong = [name for name, each in found.items() if each is None or each.version != self.packages[name]]
         if wrong:
-            had = [f"{name} {each.version if (each := found[name]) else 'is not'} installed" for name in wrong]
+            had = [f"{name} is {each.version if (each := found[name]) else 'not installed'}" for name in wrong]
             pinned = " ".join(f"{name}=={self.packages[name]}" for name in wrong)
             raise UsageError(
                 f"the packages of task.source.packages must have its versions, but {', '.join(had)}; pip install "
