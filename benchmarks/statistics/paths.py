@@ -1,7 +1,7 @@
 """How often a verdict is wrong on the paths that people take: claims, arms, conditions and trials that come and go.
 
 Every claim says that an arm is better by exactly what it truly is, so each support is false. `counted` follows the
-rules of `swapformer.report.statistics.sequential`; `not counted` is the fault that each of them mends.
+rules of `swapformer.report.statistics.look_path`; `not counted` is the fault that each of them mends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scipy import special
 
 from benchmarks.statistics.laws import FloatArray
 from swapformer.report.statistics.holm import holm_levels
-from swapformer.report.statistics.sequential import next_error
+from swapformer.report.statistics.look_path import next_error
 
 Row = dict[str, float]
 SEEDS = 5

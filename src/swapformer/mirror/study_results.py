@@ -15,7 +15,8 @@ from swapformer.report.page.to_json import finite, row_dict
 from swapformer.report.records import read
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
-from swapformer.report.statistics.sequential import judge_all, record_looks
+from swapformer.report.statistics.kept_looks import record_looks
+from swapformer.report.statistics.sequential import judge_all
 from swapformer.report.statistics.verdicts import Verdict
 from swapformer.results.manifest import page_path
 from swapformer.results.store import Store

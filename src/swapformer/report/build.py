@@ -38,7 +38,9 @@ from swapformer.report.results_csv import (
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
-from swapformer.report.statistics.sequential import judge_all, look_path, record_looks, trials_saved
+from swapformer.report.statistics.kept_looks import record_looks
+from swapformer.report.statistics.look_path import look_path
+from swapformer.report.statistics.sequential import judge_all, trials_saved
 from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict
 from swapformer.report.tuning import read_tuning, tried_settings, with_results
 from swapformer.results.arms import arm_name

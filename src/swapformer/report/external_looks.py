@@ -14,7 +14,7 @@ from swapformer.errors import UsageError
 from swapformer.report.build import Report, rebuild
 from swapformer.report.external_results import Question, Values, records_of
 from swapformer.report.statistics.claim_grammar import claims_of
-from swapformer.report.statistics.sequential import look_path
+from swapformer.report.statistics.look_path import look_path
 from swapformer.results.files import write_atomic
 from swapformer.results.ledger import Ledger
 

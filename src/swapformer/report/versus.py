@@ -28,7 +28,8 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import mean_estimate
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.grid import GridVerdict, grid_verdicts
-from swapformer.report.statistics.sequential import judge_all, record_looks
+from swapformer.report.statistics.kept_looks import record_looks
+from swapformer.report.statistics.sequential import judge_all
 from swapformer.results.arms import ArmCondition, arm_name
 from swapformer.results.config import differences, read_config
 from swapformer.results.manifest import Manifest

@@ -11,8 +11,8 @@ from typing import Any
 from swapformer.errors import UsageError
 from swapformer.report import number_format as f
 from swapformer.report.statistics.claim_identity import digest_of_all, identify
+from swapformer.report.statistics.look_path import next_error, units_of
 from swapformer.report.statistics.power import detectable
-from swapformer.report.statistics.sequential import next_error, units_of
 from swapformer.results.arms import ArmCondition, ArmDifference, arm_name
 from swapformer.results.ledger import are_same
 from swapformer.results.manifest import Manifest, read_manifest

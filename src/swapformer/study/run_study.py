@@ -138,7 +138,8 @@ def run_study(
         _say([f"{what} for each trial: {foreseen.summary}"], quiet)
     _say([*device_lines(plan), *composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
-    from swapformer.report.statistics.sequential import adopt_looks, require_seeds, undecided_arms
+    from swapformer.report.statistics.kept_looks import adopt_looks, require_seeds
+    from swapformer.report.statistics.sequential import undecided_arms
     from swapformer.report.statistics.statements import note_claims
 
     ran = False

@@ -18,8 +18,10 @@ from swapformer.report.results_csv import read_results, results_csv
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claim_identity import identify
 from swapformer.report.statistics.judged_values import JudgedValues
+from swapformer.report.statistics.kept_looks import adopt_looks
+from swapformer.report.statistics.look_path import look_path
 from swapformer.report.statistics.remembered_looks import JUDGED
-from swapformer.report.statistics.sequential import adopt_looks, judge_all, look_path
+from swapformer.report.statistics.sequential import judge_all
 from swapformer.report.statistics.statements import AFTERWARDS, stated_later
 from swapformer.results.ledger import Ledger, Look, without_settings
 from swapformer.results.manifest import read_manifest
@@ -317,3 +319,51 @@ def read_again(store: Store, records: Any, *claims: Mapping[str, Any]) -> Any:
 
 def test_a_look_without_values_is_read(store: Store) -> None:
     assert Look.from_json(Look(0.04, {0: ("t",)}, claims="a.b").to_json()).claims == "a.b"
+
+
+class TestWhatIsTheSameClaim:
+    """How a claim is written, or where else it is made, takes no error again and brings no mark."""
+
+    def test_the_order_of_the_weights_of_a_contrast(self, store: Store) -> None:
+        def claim(weights: dict[str, float]) -> dict[str, Any]:
+            return {"text": "t", "contrast": {"weights": weights, "metric": "val/loss", "below": -0.3}}
+
+        assert levels(store, claim({"c": 1, "b": -1})) == [(0.04, 5)]
+        assert levels(store, claim({"b": -1, "c": 1})) == [(0.04, 5)]
+        assert levels(store, claim({"b": 1, "c": -1})) == [(0.005, 5)], "other weights are another claim"
+
+    def test_but_not_the_order_of_a_trend(self, store: Store) -> None:
+        def claim(*arms: str) -> dict[str, Any]:
+            return {"text": "t", "trend": {"arms": list(arms), "metric": "val/loss", "below": 0}}
+
+        assert levels(store, claim("b", "a", "c")) == [(0.04, 5)]
+        assert levels(store, claim("c", "a", "b"))[0][0] < 0.04
+
+    def test_a_condition_that_is_added_where_the_claim_is_limited_to_some(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, {"b": [], "a": []}, "b", ["val/loss"], seeds=range(5))
+        claim = {**better("a"), "at": {"size": "nano"}}
+
+        def at(*values: int) -> dict[str, Any]:
+            known = {
+                f"size={size},lr={lr}": {"size": size, "lr": str(lr)} for size in ("nano", "small") for lr in values
+            }
+            cells = [
+                {"arm": arm, "seed": seed, "condition": name, "trial": store.trial(arm, seed + 10 * number)}
+                for number, name in enumerate(sorted(known, key=lambda each: each.rpartition("=")[2]))
+                for arm in ("b", "a")
+                for seed in range(5)
+            ]
+            settings = [{"arm": arm, "condition": name, "id": arm + name} for arm in ("b", "a") for name in known]
+            return {"conditions": known, "cells": cells, "settings": settings}
+
+        state(store, claim, **at(1, 2))
+        for place in range(60):
+            for arm in ("b", "a"):
+                store.write_trial(
+                    arm, place, {"val/loss": VALUES[arm] - (arm == "a") + NOISE[ARMS.index(arm), place % 20]}
+                )
+        note(store, claim, **at(1, 2))
+        report = note(store, claim, **at(1, 2, 3))
+        first, second, new = (view.verdicts[0] for view in report.views if "nano" in view.condition)
+        assert (first.qualifiers, second.qualifiers, new.qualifiers) == ((), (), (AFTERWARDS,))
+        assert max(first.level, second.level) == pytest.approx(0.04) and new.level == pytest.approx(0.005)

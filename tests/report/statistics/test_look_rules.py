@@ -21,8 +21,9 @@ from swapformer.report.statistics import holm, remembered_looks, statements
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claim_identity import identify
 from swapformer.report.statistics.evidence import gather
+from swapformer.report.statistics.kept_looks import adopt_looks
+from swapformer.report.statistics.look_path import LookPath, look_path
 from swapformer.report.statistics.remembered_looks import JUDGED
-from swapformer.report.statistics.sequential import LookPath, adopt_looks, look_path
 from swapformer.report.statistics.statements import AFTERWARDS, note_claims
 from swapformer.results.ledger import Ledger, Look
 from swapformer.results.manifest import Manifest, read_manifest

@@ -19,8 +19,8 @@ from swapformer.report.build import Report, build
 from swapformer.report.statistics import sequential, statements
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.judged_values import JudgedValues
+from swapformer.report.statistics.look_path import LookPath, look_path
 from swapformer.report.statistics.remembered_looks import JUDGED
-from swapformer.report.statistics.sequential import LookPath
 from swapformer.report.statistics.statements import AFTERWARDS, note_claims
 from swapformer.results.ledger import Ledger, Look, Series, look_rows, looks_in_rows
 from swapformer.results.manifest import read_manifest
@@ -229,8 +229,10 @@ class TestArmsThatStillTrain:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """All seeds of the study are taken for the claim's, whether its trials have ended or not."""
-        monkeypatch.setattr(sequential, "_OPEN", ())
-        monkeypatch.setattr(sequential, "Look", lambda *of, **more: Look(*of[:5], **more))  # nothing was absent
+        monkeypatch.setattr("swapformer.report.statistics.look_path.OPEN", ())
+        monkeypatch.setattr(
+            "swapformer.report.statistics.look_path.Look", lambda *of, **more: Look(*of[:5], **more)
+        )  # nothing was absent
         monkeypatch.setattr(JudgedValues, "of", lambda *of: "")
         judged(store, better("a"))
         pairs = [self.late(store, *range(count)).verdicts[1].pairs for count in (2, 3, 4)]
@@ -379,7 +381,7 @@ class TestClaimsThatAreStatedLater:
 
         report = self.note(store, better("c"))
         path = store.root / "results.csv"
-        looks = sequential.look_path(claims_of(report.records.manifest), report.records)
+        looks = look_path(claims_of(report.records.manifest), report.records)
         stated = looks.published_statements(report.records.manifest.ledger)
         path.write_text(results_csv(report.records, ["val/loss"], looks.published, stated))
         asked = replace(report.records.manifest, cells=(), seeds=(), settings={}, ledger=Ledger())
@@ -465,7 +467,7 @@ class TestWhatHuntersFound:
         report = judged(store, claim)
         assert errors(store) == [[0.04, 0.005, 0.0025]]
         path = store.root / "results.csv"
-        looks = sequential.look_path(claims_of(report.records.manifest), report.records).published
+        looks = look_path(claims_of(report.records.manifest), report.records).published
         path.write_text(results_csv(report.records, ["val/loss"], looks))
         asked = replace(report.records.manifest, cells=(), seeds=(), settings={}, ledger=Ledger())
         again = read_results(path, asked)
@@ -473,13 +475,13 @@ class TestWhatHuntersFound:
         (verdict,) = sequential.judge_all(claims_of(again.manifest), again)[""]
         (first,) = report.verdicts
         assert (verdict.outcome, verdict.level, verdict.pairs) == (first.outcome, first.level, first.pairs)
-        assert not sequential.look_path(claims_of(again.manifest), again).added, "reading is no look"
+        assert not look_path(claims_of(again.manifest), again).added, "reading is no look"
 
     def test_arms_that_train_otherwise_are_no_older_claims_in_a_table_either(self, store: Store) -> None:
         judged(store, better("a"))
         settings = [{"arm": arm, "id": f"id of {arm}" if arm != "a" else "another"} for arm in ARMS]
         report = judged(store, better("a"), settings=settings)
-        first, second = sequential.look_path(claims_of(report.records.manifest), report.records).published
+        first, second = look_path(claims_of(report.records.manifest), report.records).published
         assert first.claims.startswith("gone") and not second.claims.startswith("gone")
 
     def test_a_look_of_another_folder_has_the_seeds_that_it_had_there(self, store: Store) -> None:

@@ -23,7 +23,8 @@ from swapformer.report.results_csv import read_results
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claim_identity import digest_of_all
 from swapformer.report.statistics.evidence import gather
-from swapformer.report.statistics.sequential import LookPath, next_error, require_seeds
+from swapformer.report.statistics.kept_looks import require_seeds
+from swapformer.report.statistics.look_path import LookPath, next_error
 from swapformer.report.statistics.verdicts import judge
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 

@@ -17,7 +17,8 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import IdenticalEstimate
 from swapformer.report.statistics.exchange_rate import exchange_sentences
 from swapformer.report.statistics.ladder_summary import ladder_summaries
-from swapformer.report.statistics.sequential import look_path, trials_saved
+from swapformer.report.statistics.look_path import look_path
+from swapformer.report.statistics.sequential import trials_saved
 from swapformer.report.statistics.statements import seeds_seen
 from swapformer.report.tuning import stages_text
 from swapformer.results.arms import arm_name, is_timed

@@ -15,7 +15,7 @@ from swapformer.report.records import Records
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.estimates import ShareEstimate
-from swapformer.report.statistics.sequential import look_path
+from swapformer.report.statistics.look_path import look_path
 from swapformer.report.statistics.verdicts import ALPHA, FIRST, Verdict
 from swapformer.report.tuning import stages_text
 from swapformer.results.arms import arm_name

@@ -64,7 +64,13 @@ def digest_of_all(claims: list[Claim]) -> str:
 
 
 def _said(claim: Claim) -> str:
-    return json.dumps({**asdict(claim), "text": "", "withdrawn": "", "than": sorted(claim.than)}, sort_keys=True)
+    """What is claimed, as text: neither in which conditions, each of which is a part of its own, nor in which order."""
+    apart: dict[str, Any] = {"text": "", "withdrawn": "", "than": sorted(claim.than), "at": None}
+    if claim.terms:
+        terms = sorted(claim.terms, key=lambda term: (term.name, term.metric, term.place, term.weight))
+        names = list(dict.fromkeys(term.name for term in terms))
+        apart |= {"arm": "; ".join(names), "metric": terms[0].metric, "terms": [asdict(term) for term in terms]}
+    return json.dumps({**asdict(claim), **apart}, sort_keys=True)
 
 
 def derived_from(metrics: tuple[str, ...], manifest: Manifest) -> set[str]:
