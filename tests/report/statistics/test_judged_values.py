@@ -359,9 +359,8 @@ class TestWhatIsTheSameClaim:
         state(store, claim, **at(1, 2))
         for place in range(60):
             for arm in ("b", "a"):
-                store.write_trial(
-                    arm, place, {"val/loss": VALUES[arm] - (arm == "a") + NOISE[ARMS.index(arm), place % 20]}
-                )
+                loss = VALUES[arm] - (arm == "a") + NOISE[ARMS.index(arm), place % 20]
+                store.write_trial(arm, place % 10, {"val/loss": loss}, place=place)
         note(store, claim, **at(1, 2))
         report = note(store, claim, **at(1, 2, 3))
         first, second, new = (view.verdicts[0] for view in report.views if "nano" in view.condition)
