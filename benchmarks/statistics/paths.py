@@ -28,6 +28,8 @@ def paths() -> Iterator[tuple[str, Callable[[int, int], Row]]]:
     for arms in (4, 8):
         yield f"claims on one arm at a time, {arms} arms", partial(_one_arm_at_a_time, arms)
     yield "a claim on a; on a and c; then a is taken out", _deleted_claim
+    yield "claims on 12 arms; only the best is left after a look at 3 of 5 seeds", partial(_left_alone, 12, 3)
+    yield "claims on 12 arms; only the best is left after 4 of 5 seeds without a look", partial(_left_alone, 12, 4)
     yield "a number derived in ten ways, one after another", partial(_definitions, 10)
     for conditions in (2, 6):
         yield f"conditions added one after another, {conditions}", partial(_one_arm_at_a_time, conditions)
@@ -75,6 +77,25 @@ def _deleted_claim(studies: int, seed: int) -> Row:
     p = _p(*_draw(seed, studies, 2))
     first, second = errors(2)
     return {"counted": _any(p, [first, second]), "not counted": _any(p, [first, first])}
+
+
+def _left_alone(arms: int, known: int, studies: int, seed: int) -> Row:
+    """The best of so many arms at some of the seeds is judged at all of them; with the fault, as if it were alone.
+
+    After a look both looks have half of the error; four seeds are read without one, as from files of single trials.
+    """
+    values, baseline = _draw(seed, studies, arms)
+    best = (values[:, :, :known] - baseline[:, None, :known]).mean(axis=2).argmax(axis=1)
+    chosen = _p(np.take_along_axis(values, best[:, None, None], axis=1), baseline)[:, 0]
+    (share,) = errors(1)
+    wrong = np.zeros(studies, dtype=bool)
+    if known == 3:
+        share /= 2
+        wrong = _p(values[:, :, :known], baseline[:, :known]).min(axis=1) <= share / arms
+    return {
+        "counted": float((wrong | (chosen <= share / arms)).mean()),
+        "not counted": float((wrong | (chosen <= share)).mean()),
+    }
 
 
 def _definitions(ways: int, studies: int, seed: int) -> Row:

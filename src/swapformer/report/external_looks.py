@@ -89,8 +89,10 @@ def judge_table(
             "or gone; --fresh judges them as new results"
         )
     report = rebuild(records, Path(), draw=page is not None, page=page, remarks=remarks)
-    if kept is not None and path.added:
-        ledger = looks.ledger.add(path.added, path.series).to_json()
+    after = looks.ledger.add(path.added, path.series) if path.added else looks.ledger
+    after = after.with_seen(path.seen)
+    if kept is not None and after != looks.ledger:
+        ledger = after.to_json()
         merged = {trial: {**values.get(trial, {}), **own.get(trial, {})} for trial in {**values, **own}}
         lacking = {run: sorted(records.directions.keys() - row.keys()) for run, row in own.items() if row}
         for run, metrics in without.items():

@@ -102,19 +102,11 @@ class Series:
         """All seeds that were looked at, in their order."""
         return tuple(seed for look in self.looks for seed in look.trials)
 
-    def is_about(
-        self,
-        trials: Mapping[int, Collection[str]],
-        environments: Collection[str],
-        settings: frozenset[str] = frozenset(),
-    ) -> bool:
-        """Whether these are looks at any of the same trials or settings, in the same environment class.
+    def is_about(self, trials: Mapping[int, Collection[str]], settings: frozenset[str] = frozenset()) -> bool:
+        """Whether these are looks at any of the same trials or settings.
 
         Arms, seeds and claims may have come or gone. A study with another budget or scale shares no trial.
         """
-        known = {environment for look in self.looks for environment in look.environments}
-        if known and environments and known.isdisjoint(environments):
-            return False
         if self.settings and settings:
             return not self.settings.isdisjoint(settings)
         shared = [(ids, trials[seed]) for look in self.looks for seed, ids in look.trials.items() if trials.get(seed)]
@@ -127,22 +119,21 @@ class Ledger:
     """All looks of a study folder; `unknown` says why there may have been others, or is empty.
 
     `stated`: claim, by what identifies it → the seeds with which trials of its arms had ended when it was first stated;
-    None where that was not recorded.
+    None where that was not recorded. `seen`: the claims of which results were there before any look judged them, each
+    with the ids of what its arms train; they count at looks even where they are made no longer.
     """
 
     series: tuple[Series, ...] = ()
     unknown: str = ""
     stated: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict)
+    seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def about(
-        self, trials: Mapping[int, Collection[str]], environments: Collection[str] = (),
-        settings: frozenset[str] = frozenset(),
-    ) -> Series | None:  # fmt: skip
+    def about(self, trials: Mapping[int, Collection[str]], settings: frozenset[str] = frozenset()) -> Series | None:
         """All looks at any of these trials or settings as one series; None where there was none.
 
         Older versions kept looks at overlapping trials apart.
         """
-        found = [each for each in self.series if each.looks and each.is_about(trials, environments, settings)]
+        found = [each for each in self.series if each.looks and each.is_about(trials, settings)]
         looks = tuple(look for each in found for look in each.looks)
         return Series(looks, frozenset().union(*(each.settings for each in found))) if found else None
 
@@ -156,11 +147,17 @@ class Ledger:
         kept = tuple(longer if each in merged[:1] else each for each in self.series if each not in merged[1:])
         return replace(self, series=kept if merged else (*kept, longer))
 
+    def with_seen(self, claims: Mapping[str, tuple[str, ...]]) -> Ledger:
+        """The ledger with claims of which results are there though no look has judged them."""
+        new = {each: ids for each, ids in claims.items() if not any(are_same(each, known) for known in self.seen)}
+        return replace(self, seen={**self.seen, **new}) if new else self
+
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
         series = [each.to_json() for each in self.series]
         stated = {claim: None if seeds is None else list(seeds) for claim, seeds in self.stated.items()}
         own = {"series": series, "unknown": self.unknown, **({"stated": stated} if stated else {})}
+        own |= {"seen": {claim: list(ids) for claim, ids in self.seen.items()}} if self.seen else {}
         return {**own, "check": _check(own)}
 
     @classmethod
@@ -170,10 +167,11 @@ class Ledger:
             found = tuple(map(Series.from_json, raw["series"]))
             unknown = str(raw["unknown"])
             stated = stated_claims(raw.get("stated", {}).items())
+            seen = {str(claim): tuple(map(str, ids)) for claim, ids in raw.get("seen", {}).items()}
             intact = raw["check"] == _check(raw)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-            found, unknown, stated, intact = (), "", {}, False
-        return cls(found, unknown if intact else "the ledger was cut or edited", stated)
+            found, unknown, stated, seen, intact = (), "", {}, {}, False
+        return cls(found, unknown if intact else "the ledger was cut or edited", stated, seen)
 
 
 def look_rows(looks: Sequence[Look], unknown: str) -> list[dict[str, str]]:
@@ -266,4 +264,4 @@ def digest(value: object) -> str:
 
 def _check(raw: Mapping[str, Any]) -> str:
     known = [raw["series"], raw["unknown"]]
-    return digest([*known, raw["stated"]] if raw.get("stated") else known)
+    return digest([*known, *(raw[name] for name in ("stated", "seen") if raw.get(name))])

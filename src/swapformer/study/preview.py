@@ -347,7 +347,7 @@ def _next_error(plan: Plan, before: Manifest | None) -> float:
     for cell in plan.cells:
         trials.setdefault(cell.seed, []).append(cell.trial.id)
     settings = frozenset(plan.id_of(each) for each in plan.reported)
-    known = before.ledger.about(trials, (), settings) if before else None
+    known = before.ledger.about(trials, settings) if before else None
     looks = known.looks if known and not spec.looks else ()
     if before is not None and looks and set(spec.seeds) <= {seed for look in looks for seed in look.trials}:
         seen = " ".join(look.claims for look in looks).split()

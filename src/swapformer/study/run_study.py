@@ -140,7 +140,7 @@ def run_study(
 
     from swapformer.report.statistics.kept_looks import adopt_looks, require_seeds
     from swapformer.report.statistics.sequential import undecided_arms
-    from swapformer.report.statistics.statements import note_claims
+    from swapformer.report.statistics.statements import note_claims, note_seen
 
     ran = False
 
@@ -151,6 +151,7 @@ def run_study(
         ran = ran or is_missing(trials)
         manifest = make_manifest(plan, provenance, differences)
         require_seeds(folder, manifest)
+        note_seen(folder, store)
         write_manifest(folder, manifest)
         if plan.spec.published is not None:
             adopt_looks(folder, store.runs_dir, manifest, plan.spec.published / "results.csv")

@@ -21,7 +21,7 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.judged_values import JudgedValues
 from swapformer.report.statistics.look_path import LookPath, look_path
 from swapformer.report.statistics.remembered_looks import JUDGED
-from swapformer.report.statistics.statements import AFTERWARDS, note_claims
+from swapformer.report.statistics.statements import AFTERWARDS, note_claims, note_seen
 from swapformer.results.ledger import Ledger, Look, Series, look_rows, looks_in_rows
 from swapformer.results.manifest import read_manifest
 from swapformer.results.store import Store as TrialStore
@@ -97,7 +97,7 @@ class TestOneArmAtATime:
     def test_the_planted_fault_gives_each_arm_the_first_error(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def contains(series: Series, trials: object, environments: object, settings: frozenset[str]) -> bool:
+        def contains(series: Series, trials: object, settings: frozenset[str]) -> bool:
             return series.settings <= settings or settings <= series.settings
 
         monkeypatch.setattr(Series, "is_about", contains)
@@ -140,6 +140,99 @@ class TestDeletedClaims:
         monkeypatch.setattr(LookPath, "judged", property(lambda path: (frozenset(path.units),) * len(path.looks)))
         (found,) = judged(store, better("c")).verdicts
         assert found.level == pytest.approx(0.04 / 2), "the first look's error, shared with the claim that is gone"
+
+
+class TestClaimsThatAreLeftAlone:
+    """The best of many claims is no better for having been left alone, whenever the others were taken out."""
+
+    def study(self, tmp_path: Path) -> Store:
+        return Store(tmp_path, {arm: [] for arm in ARMS}, "b", ["val/loss"], seeds=range(5))
+
+    def ask(self, store: Store, *claims: Mapping[str, Any], run: Sequence[int] = (), **manifest: Any) -> None:
+        """As `swapformer study` does, which is stopped when trials of these seeds have ended."""
+        note_seen(store.study, TrialStore(store.runs))
+        TestClaimsThatAreStatedLater().state(store, *claims, **manifest)
+        train(store, ARMS, run)
+
+    every = (better("a"), better("c"), better("d"))
+
+    def test_after_a_look_at_fewer_seeds(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        self.ask(store, *self.every, run=range(3))
+        build(store.study, store.runs, draw=False)
+        self.ask(store, better("c"), run=range(3, 5))
+        (found,) = build(store.study, store.runs, draw=False).verdicts
+        assert errors(store) == [[0.02, 0.02]]
+        assert (found.level, found.look) in ((0.02 / 3, 3), (0.02 / 3, 5))
+
+    def test_after_a_report_of_one_seed(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        self.ask(store, *self.every, run=[0])
+        build(store.study, store.runs, draw=False)
+        assert errors(store) == []
+        self.ask(store, better("c"), run=range(1, 5))
+        (found,) = build(store.study, store.runs, draw=False).verdicts
+        assert errors(store) == [[0.04]] and found.level == pytest.approx(0.04 / 3)
+
+    def test_before_any_report_once_trials_have_ended(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        self.ask(store, *self.every, run=range(4))
+        self.ask(store, better("c"), run=[4])
+        (found,) = build(store.study, store.runs, draw=False).verdicts
+        assert found.level == pytest.approx(0.04 / 3)
+
+    def test_below_the_first_look_that_is_declared(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        self.ask(store, *self.every, run=range(4), looks=[5])
+        build(store.study, store.runs, draw=False)
+        self.ask(store, better("c"), run=[4], looks=[5])
+        (found,) = build(store.study, store.runs, draw=False).verdicts
+        assert errors(store) == [[0.04]] and found.level == pytest.approx(0.04 / 3)
+
+    def test_not_before_any_trial_has_ended(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        self.ask(store, *self.every)
+        self.ask(store, better("c"), run=range(5))
+        (found,) = build(store.study, store.runs, draw=False).verdicts
+        assert found.level == pytest.approx(0.04)
+
+    def test_nor_where_everything_trains_otherwise_now(self, tmp_path: Path) -> None:
+        """A study that was tried with a few steps first has no data in common with the one that is run then."""
+        store = self.study(tmp_path)
+        self.ask(store, *self.every, run=[0], settings=[{"arm": arm, "id": f"short {arm}"} for arm in ARMS])
+        build(store.study, store.runs, draw=False)
+        self.ask(store, better("c"), run=range(5))
+        (found,) = build(store.study, store.runs, draw=False).verdicts
+        assert found.level == pytest.approx(0.04)
+
+    def test_one_that_is_made_again_is_judged_at_the_next_look(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        self.ask(store, *self.every, run=[0])
+        build(store.study, store.runs, draw=False)
+        self.ask(store, better("c"), run=range(1, 5))
+        build(store.study, store.runs, draw=False)
+        self.ask(store, *self.every)
+        found = build(store.study, store.runs, draw=False).verdicts
+        assert [each.level for each in found] == pytest.approx([0.005 / 2, 0.04 / 3, 0.005 / 2])
+
+    def test_in_a_table_too(self, tmp_path: Path) -> None:
+        rows = [{"arm": arm, "seed": s, "loss": VALUES[arm] + noise(arm, s)} for arm in ARMS for s in range(5)]
+        claims = [{**each, "better": {**each["better"], "metric": "loss"}} for each in self.every]
+
+        kept = tmp_path / "kept.json"
+        for seeds, asked in ((3, claims), (5, claims[1:2])):
+            table = pd.DataFrame([row for row in rows if int(str(row["seed"])) < seeds])
+            sf.judge(table, "b", kept, metrics={"loss": ""}, paired=True, claims=asked)
+        (series,) = json.loads(kept.read_text())["ledger"]["series"]
+        assert [len(look["claims"].split()) for look in series["looks"]] == [3, 3]
+
+    def test_the_planted_fault_forgets_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(LookPath, "taken_out", lambda *of: [])
+        store = self.study(tmp_path)
+        self.ask(store, *self.every, run=range(4))
+        self.ask(store, better("c"), run=[4])
+        (found,) = build(store.study, store.runs, draw=False).verdicts
+        assert found.level == pytest.approx(0.04)
 
 
 def test_a_second_set_of_claims_about_unpaired_runs_has_all_of_its_data(tmp_path: Path) -> None:
@@ -502,7 +595,7 @@ class TestWhatHuntersFound:
         shutil.rmtree(store.study)
         store.manifest, store.seeds = {}, range(5)
         (found,) = judged(store, better("c")).verdicts
-        assert errors(store) == [[0.005, 0.035]] and found.level == 0.035
+        assert errors(store) == [[0.005, 0.035]] and found.level == 0.035 / 2, "the claim on a was beside it"
 
     def test_some_forty_looks_end_in_no_error_and_give_nothing_back(self, store: Store) -> None:
         for number in range(42):

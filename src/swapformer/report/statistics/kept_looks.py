@@ -12,7 +12,7 @@ from swapformer.errors import UsageError
 from swapformer.report.records import Records
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.look_path import LookPath, Subject, look_path, units_of
+from swapformer.report.statistics.look_path import JudgedTrials, LookPath, look_path, units_of
 from swapformer.report.statistics.remembered_looks import Compared, remember, remembered
 from swapformer.results.files import READ_ONLY
 from swapformer.results.ledger import Ledger, Look, looks_in_rows, stated_claims, without_settings
@@ -29,7 +29,7 @@ def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], recor
         return records
     store = Store(runs_dir)
     manifest = records.manifest
-    subject = Subject.of(manifest)
+    subject = JudgedTrials.of(manifest)
     elsewhere = remembered(store, _compared(claims, manifest), _settings_of(claims, manifest))
     path: LookPath | None = None
 
@@ -37,7 +37,8 @@ def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], recor
         nonlocal path
         ledger = _with_remembered(ledger, subject, elsewhere)
         path = look_path(claims, replace(records, manifest=replace(manifest, ledger=ledger)))
-        return ledger.add(path.added, path.series, subject.settings) if path.added else ledger
+        ledger = ledger.add(path.added, path.series, subject.settings) if path.added else ledger
+        return ledger.with_seen(path.seen)
 
     try:
         ledger = update_ledger(study_dir, update)
@@ -53,7 +54,7 @@ def record_looks(study_dir: Path, runs_dir: Path, claims: Sequence[Claim], recor
     return replace(records, manifest=replace(manifest, ledger=ledger))
 
 
-def _with_remembered(ledger: Ledger, subject: Subject, elsewhere: Sequence[Look]) -> Ledger:
+def _with_remembered(ledger: Ledger, subject: JudgedTrials, elsewhere: Sequence[Look]) -> Ledger:
     """The ledger with those looks of other folders that it does not have."""
     series = subject.series(ledger)
     known = {look.id for look in series.looks} if series else set[str]()
@@ -85,7 +86,7 @@ def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: 
 
     Only where that is about some of its trials; looks that these remember themselves come from there.
     """
-    subject, claims = Subject.of(manifest), claims_of(manifest)
+    subject, claims = JudgedTrials.of(manifest), claims_of(manifest)
     try:
         with published.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -125,7 +126,7 @@ def require_seeds(study_dir: Path, manifest: Manifest) -> None:
         ledger = read_manifest(study_dir).ledger
     except UsageError:
         return
-    series = Subject.of(manifest).series(ledger)
+    series = JudgedTrials.of(manifest).series(ledger)
     if series and (left_out := [seed for seed in series.seeds if seed not in manifest.seeds]):
         shown = ", ".join(map(str, left_out[:8])) + (" …" if len(left_out) > 8 else "")
         which, too = (f"seed {shown}", "it") if len(left_out) == 1 else (f"the seeds {shown}", "them")

@@ -14,16 +14,19 @@ One folder, or one table, has one series of looks as long as any trials are the 
 claims come and go. A claim is judged only at looks that it was stated at: one that is added, defined otherwise, or
 about other trials, waits for the next. A decided claim keeps its verdict, unless an arm that it favours loses trials
 with the seeds of later looks: then it is undecided again. Undecided claims share a look's error by Holm's procedure;
-one that was judged at a look and has been taken out since still counts there, as undecided. A look keeps the data that
-it was at: a failed trial that is run again counts from the next look on. The ledger in the study's manifest holds the
+one that was judged at a look and has been taken out since still counts there, as undecided, and at later looks at
+others of that look, which may have been kept because they looked better. So does one whose results were there although
+no look had judged it. A look keeps the data that it was at: a failed trial that is run again counts from the next look
+on. The environment class is part of that data. The ledger in the study's manifest holds the
 looks; trials remember them too (`remembered_looks`). A report from the same seeds and claims is no look.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
@@ -39,6 +42,8 @@ from swapformer.results.record import DIVERGED, FINISHED
 LEAST = 1e-9
 """The smallest error of a look: of some thirty looks later ones together take next to nothing."""
 OPEN = ("missing", "running", "interrupted")
+_GONE = "gone"
+"""What stands in place of the values of a claim that a look counts, but could not judge."""
 Unit = tuple[str, int]
 """A condition, and the number of a claim that is judged in it."""
 
@@ -50,7 +55,7 @@ class LookPath:
     `taken`: how many of them the ledger has, and `series` these as one. `units`: each claim in each condition, with
     what identifies it. `cells`: the arms that each waits for, with their conditions, and `available`: the seeds with
     which their trials have ended. `values`: the digest of those that a claim has now, with these seeds and without
-    these cells.
+    these cells. `seen`: the claims that no look has judged although results are there (`Ledger.seen`).
     """
 
     looks: tuple[Look, ...]
@@ -61,6 +66,7 @@ class LookPath:
     available: Mapping[Unit, tuple[int, ...]]
     values: Callable[[Unit, Collection[int], Collection[CellName]], str]
     of_all: str = ""
+    seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def added(self) -> tuple[Look, ...]:
@@ -114,6 +120,24 @@ class LookPath:
             for look, named in zip(self.looks, self._named, strict=True)
         )
 
+    def taken_out(self, judged: Collection[Unit], seen: Collection[str]) -> list[str]:
+        """What identifies the claims that count at a look at those which are `judged`, though they are made no longer.
+
+        They were at an earlier look together with one of these, or their results were `seen` before any look. The best
+        of many claims is no better for having been left alone.
+        """
+        kept = [self.units[unit] for unit in judged]
+        found = list(seen)
+        for look in self.looks:
+            named = [_without_values(each) for each in look.claims.split() if look.claims != self.of_all]
+            if any(are_same(own, each) for own in kept for each in named):
+                found += named
+        gone: list[str] = []
+        for each in found:
+            if not any(are_same(each, other) for other in (*self.units.values(), *gone)):
+                gone.append(each)
+        return gone
+
     @property
     def published(self) -> tuple[Look, ...]:
         """The looks that the ledger has, as a table holds them, which does not know what arms train.
@@ -144,14 +168,14 @@ class LookPath:
 
 
 @dataclass(frozen=True)
-class Subject:
+class JudgedTrials:
     """What looks are about: the trials of all arms, by seed, and the ids of their settings."""
 
     trials: Mapping[int, tuple[str, ...]]
     settings: frozenset[str]
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Subject:
+    def of(cls, manifest: Manifest) -> JudgedTrials:
         trials: dict[int, list[str]] = {}
         for cell in manifest.cells:
             if cell.trial:
@@ -159,9 +183,9 @@ class Subject:
         ids = {seed: tuple(sorted(found)) for seed, found in trials.items()}
         return cls(ids, frozenset(manifest.settings.values()))
 
-    def series(self, ledger: Ledger, environments: Collection[str] = ()) -> Series | None:
+    def series(self, ledger: Ledger) -> Series | None:
         """The looks of a ledger at it."""
-        return ledger.about(self.trials, environments, self.settings)
+        return ledger.about(self.trials, self.settings)
 
 
 def next_error(
@@ -194,9 +218,9 @@ def units_of(claims: Sequence[Claim], manifest: Manifest) -> list[Unit]:
 def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -> LookPath:
     """The looks of the ledger and those that judging these records now adds."""
     manifest, cells = records.manifest, records.cells
-    subject = Subject.of(manifest)
+    subject = JudgedTrials.of(manifest)
     environments = tuple(sorted({where for where in cells["environment"] if where}))
-    series = subject.series(manifest.ledger, environments)
+    series = subject.series(manifest.ledger)
     units = {
         (condition, number): identify(claims[number], condition, manifest, records.directions)
         for condition, number in units_of(claims, manifest)
@@ -229,6 +253,12 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     statuses = {(str(at), str(arm), int(seed)): status for at, arm, seed, status in zip(*columns, strict=True)}
     results = {cell for cell, status in statuses.items() if status in (FINISHED, DIVERGED)}
 
+    seen = [
+        identity
+        for identity, settings in manifest.ledger.seen.items()
+        if not settings or not subject.settings or not subject.settings.isdisjoint(settings)
+    ]
+
     def take(judged: Collection[Unit], seeds: Sequence[int], stated: bool) -> None:
         nonlocal path
         known = {seed for look in path.looks for seed in look.trials}
@@ -238,7 +268,9 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         waited = {(at, arm) for unit in judged for arm, at in of_units[unit]} & {cell[:2] for cell in statuses}
         absent = tuple(sorted({(*each, seed) for each in waited for seed in seeds} - results))
         some = tuple(seeds) if not known <= set(seeds) else None
-        named = " ".join(sorted({at_look(units[unit], values(unit, seeds, absent)) for unit in judged}))
+        own = {at_look(units[unit], values(unit, seeds, absent)) for unit in judged}
+        gone = {each if is_older(each) else at_look(each, _GONE) for each in path.taken_out(judged, seen)}
+        named = " ".join(sorted(own | gone))
         look = Look(error, added, environments, named, some, absent)
         ids = sorted(trial for seed in seeds for trial in subject.trials.get(seed, ()))
         look = replace(look, id=digest([len(path.looks), error, named, list(environments), ids]))
@@ -254,7 +286,24 @@ def look_path(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
         done = frozenset(judged).union(*path.judged)
         shared = {unit for unit in units if not claims[unit[1]].exact}
         take(judged, seeds, stated=set(manifest.seeds) <= set(seeds) and done >= shared)
-    return path
+    ever = frozenset[Unit]().union(*path.judged)
+    unread = {
+        units[unit]: tuple(sorted({manifest.settings[cell] for cell in of_units[unit] if cell in manifest.settings}))
+        for unit in units
+        if unit not in ever and not claims[unit[1]].exact and _has_results(of_units[unit], results)
+    }
+    return replace(path, seen=unread)
+
+
+def _has_results(arms: Collection[tuple[str, str]], results: Collection[CellName]) -> bool:
+    """Whether two arms have a result with the same seed, or the only one with any: what they compare is known."""
+    counts = Counter(seed for at, arm, seed in results if (arm, at) in arms)
+    return max(counts.values(), default=0) >= min(2, len(arms))
+
+
+def _without_values(identity: str) -> str:
+    """What identifies a claim, whatever the values that a look judged."""
+    return ".".join(identity.split(".")[:5])
 
 
 def _news(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from swapformer.errors import UsageError
 from swapformer.report.records import Records
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claim_identity import identify
@@ -17,7 +18,7 @@ from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.evidence import Evidence
 from swapformer.report.statistics.verdicts import Verdict, judge_family
 from swapformer.results.ledger import Ledger, are_same, is_older
-from swapformer.results.manifest import Manifest, update_ledger
+from swapformer.results.manifest import Manifest, read_manifest, update_ledger
 from swapformer.results.record import FINAL
 from swapformer.results.store import Store
 
@@ -41,6 +42,27 @@ def note_claims(study_dir: Path, store: Store, manifest: Manifest) -> None:
 
     if named:
         update_ledger(study_dir, update)
+
+
+def note_seen(study_dir: Path, store: Store) -> None:
+    """Note of which claims of a study, as it was until now, results are there that no look has judged.
+
+    Called before the study is written anew, which may leave them out.
+    """
+    try:
+        manifest = read_manifest(study_dir)
+    except UsageError:
+        return
+    judged = [each for series in manifest.ledger.series for look in series.looks for each in look.claims.split()]
+    seen = {
+        identity: tuple(sorted({manifest.settings[at] for at in cells if at in manifest.settings}))
+        for identity, (claim, condition) in (_identities(manifest, {}) if manifest.settings else {}).items()
+        if not claim.exact and not any(are_same(identity, each) for each in judged)
+        for cells in [claim.cells(condition, ())]
+        if list(_ended(cells, manifest, store, manifest.ledger))
+    }
+    if seen:
+        update_ledger(study_dir, lambda ledger: ledger.with_seen(seen))
 
 
 def stated_later(records: Records) -> Records:
