@@ -181,7 +181,7 @@ class Composer:
         for override in overrides:
             key, _, value = override.partition("=")
             node, _, name = key.lstrip("+").rpartition(".")
-            held = json.loads(value) if value[:1] in "0123456789[{" else value
+            held = json.loads(value) if value[:1] in "-0123456789[{" else value
             (resolved[node] if node else resolved)[name] = held
         resolved["data_seed"] = resolved["seed"]
         resolved["data"] = "d4"

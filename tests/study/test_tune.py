@@ -375,6 +375,10 @@ class TestTwoStages:
         assert found.chosen["base", ""] == Choice("base", "", {"lr": "0.0064"}, (), False, grown=2)
         assert self.tried(found)[1] == ["0.0064", "3.2e-3", "0.0128"]
 
+    def test_negative_values_grow_outwards_too(self, tmp_path: Path, store: Store) -> None:
+        found = answered(self.plan(tmp_path, best="-6.5", rates=["-3", "-1"]), store).plan
+        assert self.tried(found)[0] == ["-3", "-1", "-6", "-12"] and found.chosen["base", ""].values == {"lr": "-6"}
+
     def test_it_grows_three_times_at_most_and_says_where_that_was_not_enough(
         self, tmp_path: Path, store: Store
     ) -> None:

@@ -247,7 +247,7 @@ def build(
         "results.csv": results_csv(records, metrics, path.published, path.published_statements(manifest.ledger)),
         HISTORY: history_csv(records),
     }
-    items = npz(published_items(records))
+    items = npz(published_items(records, path.looks))
     page = study_page.render(records, views, overall, grid, warnings, _folders(runs_dir, directory), errors)
     unwritten = ""
     try:

@@ -24,7 +24,7 @@ from swapformer.report.derive import (
 from swapformer.report.target_times import TargetTime, cut_off, last_value
 from swapformer.results.arms import Cell, arm_name
 from swapformer.results.history import TRAINING_LOSS, read_history
-from swapformer.results.items import FILE, Items, mean_items, read_items
+from swapformer.results.items import FILE, ItemMeans, Items, mean_items, read_items
 from swapformer.results.manifest import Manifest, read_manifest
 from swapformer.results.moments import INIT, at_moment, split_moment
 from swapformer.results.record import DIVERGED, FINAL, FINISHED, MISSING, Record
@@ -58,7 +58,7 @@ class Records:
     of finished trials say besides, by condition, arm and seed. `older`: probe → how many
     trials hold its figures' data in the form of an older version. `unreached`: (condition, arm, seed, metric) of times
     to a target that the trial did not reach; they are cut off. `items`: the sums over evaluated items of each condition
-    and arm, as the mean of its finished seeds; nothing where some kept none. `generated`: whether the task generates
+    and arm, of each finished seed, or as the mean of several. `generated`: whether the task generates
     its samples and reads no text. `whole`: no further run will come, so that none is waited for.
     """
 
@@ -75,7 +75,7 @@ class Records:
     remarks: Mapping[CellKey, Sequence[str]] = field(default_factory=dict)
     older: Mapping[str, int] = field(default_factory=dict)
     unreached: frozenset[tuple[str, str, int, str]] = frozenset()
-    items: Mapping[tuple[str, str], Items] = field(default_factory=dict)
+    items: Mapping[tuple[str, str], ItemMeans] = field(default_factory=dict)
     generated: bool = False
     whole: bool = False
 
@@ -123,7 +123,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
     remarks: dict[CellKey, Sequence[str]] = {}
     times: dict[tuple[str, str], dict[Cell, TargetTime]] = {}
     targets = _targets(manifest, runs_dir, problems)
-    kept: dict[tuple[str, str], list[Items]] = {}
+    kept: dict[tuple[str, str], dict[tuple[int, ...], Items]] = {}
 
     def add(cell: Cell, derived: Mapping[str, float]) -> None:
         for name, value in derived.items():
@@ -146,7 +146,7 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
             if trial.status == FINISHED and trial.record.evaluation:
                 evaluations[cell.condition, cell.arm, cell.seed] = _evaluated(trial.record.evaluation)
             if trial.status == FINISHED and manifest.claims and trial.record.evaluation:
-                kept.setdefault((cell.condition, cell.arm), []).append(read_items(directory / FILE))
+                kept.setdefault((cell.condition, cell.arm), {})[(cell.seed,)] = read_items(directory / FILE)
             if trial.status == FINISHED and trial.record.remarks:
                 remarks[cell.condition, cell.arm, cell.seed] = trial.record.remarks
             directions |= {k: v for k, v in trial.record.directions.items() if v in ("lower", "higher")}
@@ -195,14 +195,15 @@ def read(study_dir: Path, runs_dir: Path) -> Records:
         remarks,
         older,
         frozenset(unreached),
-        items={key: mean_items(found) for key, found in kept.items()},
+        items=kept,
         generated="source" not in (manifest.shared_config.get("task") or {"source": ""}),
     )
 
 
-def _item_problems(kept: Mapping[tuple[str, str], list[Items]]) -> Iterator[str]:
+def _item_problems(kept: Mapping[tuple[str, str], ItemMeans]) -> Iterator[str]:
     """The reason why nothing is known of other text for an arm of which some trials kept items."""
-    for (condition, arm), found in kept.items():
+    for (condition, arm), of_seeds in kept.items():
+        found = list(of_seeds.values())
         name, without = arm_name(arm, condition), sum(not each for each in found)
         if 0 < without < len(found):
             what = f"{without} of {len(found)} trials of {name} have no sums over items, or a damaged {FILE}"

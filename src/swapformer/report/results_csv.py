@@ -36,7 +36,7 @@ from swapformer.numerals import is_finite_number
 from swapformer.report.records import CELL_COLUMNS, HISTORY_COLUMNS, METRIC_COLUMNS, CellKey, Records
 from swapformer.results.arms import RUNG, ArmDifference, Cell, arm_name
 from swapformer.results.files import write_atomic
-from swapformer.results.items import Items, read_items
+from swapformer.results.items import ItemMeans, Items, items_of, read_items
 from swapformer.results.ledger import (
     AGAIN,
     LOOK,
@@ -51,7 +51,7 @@ from swapformer.results.ledger import (
     without_settings,
 )
 from swapformer.results.manifest import Manifest
-from swapformer.results.record import CORRUPT, MISSING, STATUSES
+from swapformer.results.record import CORRUPT, FINISHED, MISSING, STATUSES
 from swapformer.results.tuning import Tuning
 
 RESULT_COLUMNS: Mapping[str, str] = {
@@ -242,9 +242,8 @@ def read_results(path: Path, manifest: Manifest) -> Records:
         found = _measured(measured, manifest, known if stated else None)
         filled = replace(found.manifest, ledger=Ledger((Series(looks),) if looks else (), unknown))
         history = read_history_csv(path.with_name(HISTORY))
-        return replace(
-            _with_stated(found, filled, stated), histories=history, items=read_published_items(path.with_name(ITEMS))
-        )
+        items = read_published_items(path.with_name(ITEMS), found)
+        return replace(_with_stated(found, filled, stated), histories=history, items=items)
     except RecursionError:
         raise UsageError(f"{path} must be a study's results.csv, but a note in it is nested too deeply") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, csv.Error) as error:
@@ -452,25 +451,45 @@ LARGEST_ITEMS = 300_000
 """Bytes of an `items.npz` that is published."""
 
 
-def published_items(records: Records) -> Items:
-    """The items of a study under one name for each condition, arm and set."""
-    return {
-        json.dumps([condition, arm, name]): rows
-        for (condition, arm), of in records.items.items()
-        for name, rows in of.items()
-    }
+def published_items(records: Records, looks: Sequence[Look] = ()) -> Items:
+    """The items of a study under one name for each condition, arm and set.
+
+    They are the mean over all seeds, and over those of a look, whose names say which, where these are others.
+    """
+    found: dict[str, Any] = {}
+    for (condition, arm), means in records.items.items():
+        every = _finished(records, condition, arm)
+        known = set[int]()
+        sets: dict[tuple[int, ...], list[list[int]]] = {every: []}
+        for look in looks:
+            known |= look.trials.keys()
+            absent = {seed for at, name, seed in look.absent if (at, name) == (condition, arm)}
+            seeds = (known if look.seeds is None else set(look.seeds)) & set(every) - absent
+            sets.setdefault(tuple(sorted(seeds)), [sorted(seeds)])
+        for chosen, named in sets.items():
+            for name, rows in items_of(means, chosen).items():
+                found[json.dumps([condition, arm, name, *named])] = rows
+    return found
 
 
-def read_published_items(path: Path) -> dict[tuple[str, str], Items]:
+def _finished(records: Records, condition: str, arm: str) -> tuple[int, ...]:
+    """The seeds with which trials of an arm finished."""
+    cells = records.cells
+    here = cells[(cells["arm"] == arm) & (cells["condition"] == condition) & (cells["status"] == FINISHED)]
+    return tuple(sorted(map(int, here["seed"])))
+
+
+def read_published_items(path: Path, records: Records) -> dict[tuple[str, str], ItemMeans]:
     """The items of each condition and arm; none where there is no file, or one that is damaged."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], dict[tuple[int, ...], dict[str, Any]]] = {}
     try:
         for key, rows in read_items(path).items():
-            condition, arm, name = json.loads(key)
-            found.setdefault((str(condition), str(arm)), {})[str(name)] = rows
+            condition, arm, name, *named = json.loads(key)
+            seeds = tuple(map(int, named[0])) if named else _finished(records, condition, arm)
+            found.setdefault((str(condition), str(arm)), {}).setdefault(seeds, {})[str(name)] = rows
     except (ValueError, TypeError):
         return {}
-    return dict(found)
+    return {arm: dict(means) for arm, means in found.items()}
 
 
 HISTORY = "history.csv"

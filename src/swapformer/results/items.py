@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,8 @@ from swapformer.results.files import move, temporary_of
 
 Items = Mapping[str, NDArray[np.float64]]
 """Evaluation set → sums [items, 6]."""
+ItemMeans = Mapping[tuple[int, ...], Items]
+"""Seeds of an arm, in their order → the mean of their items."""
 FILE = "items.npz"
 COLUMNS = ("nats", "tokens", "hits", "bytes", "matches", "sequences")
 TOKENS, FEWEST = 1024, 32
@@ -75,6 +77,18 @@ def read_items(path: Path) -> Items:
         return {}
     found = {name: np.asarray(rows, dtype=np.float64) for name, rows in found.items()}
     return {name: rows for name, rows in found.items() if rows.ndim == 2 and rows.shape[1] == len(COLUMNS)}
+
+
+def items_of(means: ItemMeans, seeds: Collection[int]) -> Items:
+    """The mean of the items of these seeds; nothing where those of some of them are not known.
+
+    Tables of older versions have no more than the mean over all seeds, which then stands for that over some of them.
+    """
+    wanted = tuple(sorted(seeds))
+    wider = sorted((each for each in means if len(each) > 1 and set(wanted) <= set(each)), key=len)
+    if wanted and wider:
+        return means[wider[0]]
+    return mean_items([means.get((seed,), {}) for seed in wanted])
 
 
 def mean_items(seeds: list[Items]) -> dict[str, NDArray[np.float64]]:

@@ -168,7 +168,7 @@ class _Search:
                 value = number(self.grid[key][end])
                 if best.values[key] != self.grid[key][end] or not value or self.grown[key] >= GROWTH:
                     continue
-                new = f"{value * factor:.6g}"
+                new = f"{value * factor if value > 0 else value / factor:.6g}"
                 if new not in self.grid[key] and (template := self._template(best, key, new)) is not None:
                     self.grown[key] += 1
                     self.grid[key].insert(0 if end == 0 else len(self.grid[key]), new)

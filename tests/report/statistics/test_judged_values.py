@@ -8,21 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from report.statistics.test_other_text import rows
 from report.statistics.test_paths import ARMS, NOISE, VALUES, better, errors, judged, noise, train
 from report.statistics.test_paths import TestClaimsThatAreStatedLater as Stated
-from report.store import Store
+from report.store import ENVIRONMENT, Store
 from swapformer.report.build import build
 from swapformer.report.results_csv import read_results, results_csv
 from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claim_identity import identify
+from swapformer.report.statistics.estimates import ShareEstimate
 from swapformer.report.statistics.judged_values import JudgedValues
 from swapformer.report.statistics.kept_looks import adopt_looks
 from swapformer.report.statistics.look_path import look_path
 from swapformer.report.statistics.remembered_looks import JUDGED
 from swapformer.report.statistics.sequential import judge_all
 from swapformer.report.statistics.statements import AFTERWARDS, stated_later
+from swapformer.results.items import write_items
 from swapformer.results.ledger import Ledger, Look, without_settings
 from swapformer.results.manifest import read_manifest
 
@@ -366,3 +370,139 @@ class TestWhatIsTheSameClaim:
         first, second, new = (view.verdicts[0] for view in report.views if "nano" in view.condition)
         assert (first.qualifiers, second.qualifiers, new.qualifiers) == ((), (), (AFTERWARDS,))
         assert max(first.level, second.level) == pytest.approx(0.04) and new.level == pytest.approx(0.005)
+
+
+class TestWhereATrialRan:
+    """The digest holds it, since trials of two environment classes are never compared."""
+
+    def test_trials_with_equal_values_that_ran_elsewhere_are_judged_at_the_next_look(self, store: Store) -> None:
+        assert levels(store, better("c")) == [(0.04, 5)]
+        for arm in ("b", "c"):
+            for seed in range(5):
+                value = {"val/loss": VALUES[arm] + noise(arm, seed)}
+                store.write_trial(arm, seed, value, environment=ENVIRONMENT | {"threads": 2})
+        assert levels(store, better("c")) == [(0.005, 5)]
+
+    def test_one_that_is_cut_off_at_the_value_that_it_had_is_another(self, tmp_path: Path) -> None:
+        """A time of 1000 steps that was reached, and one of 1000 at which it was cut off, are the same number."""
+        store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", METRICS, seeds=range(5))
+        derive = {"derived/t": {"time_to": "val/loss", "value": 1.0}}
+        claim = {"text": "t", "reaches": {"arm": "c", "metric": "derived/t", "value": 1000, "share": 0.5}}
+
+        def write(arm: str, last: float) -> None:
+            for seed in range(5):
+                curve = [(100, 2.0), (900, 1.5), (1000, last)]
+                store.write_trial(arm, seed, {"val/loss": last}, history={"val/loss": curve}, steps=1000)
+
+        write("b", 0.9)
+        write("c", 0.9)
+        assert judged(store, claim, derive=derive).verdicts[0].outcome == "supported"
+        write("c", 1.1)
+        assert levels(store, claim, derive=derive) == [(0.005, 5)]
+
+
+class TestExactClaims:
+    """Arithmetic decides them, which does not ask how many were tried."""
+
+    claim: Mapping[str, Any] = {
+        "text": "t",
+        "better": {"arm": "c", "than": "b", "metric": "val/accuracy", "margin": 0},
+    }
+
+    def study(self, tmp_path: Path, seeds: int = 2) -> Store:
+        store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", ["val/accuracy"], seeds=range(seeds))
+        for arm in ARMS:
+            for seed in range(2):
+                store.write_trial(arm, seed, {"val/accuracy": 1.0 if arm == "c" else 0.5})
+        return store
+
+    def test_one_that_is_said_to_be_exact_after_its_results_were_seen_says_so(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        assert note(store, self.claim).verdicts[0].outcome == "undecided"
+        (found,) = note(store, self.claim, exact=["val/accuracy"]).verdicts
+        assert (found.outcome, found.qualifiers) == ("supported", (AFTERWARDS,))
+
+    def test_not_where_it_was_said_before(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", ["val/accuracy"], seeds=range(2))
+        state(store, self.claim, exact=["val/accuracy"])
+        self.study(tmp_path)
+        (found,) = note(store, self.claim, exact=["val/accuracy"]).verdicts
+        assert (found.outcome, found.qualifiers) == ("supported", ())
+
+    @pytest.mark.parametrize(("here", "there"), [(0.8, 0.7), (0.3, 0.2), (1000000.3, 1000000.2)])
+    def test_rounding_leaves_no_doubt_at_an_edge(self, tmp_path: Path, here: float, there: float) -> None:
+        """Each difference is .1, and not more, though floats say .1000…1 and .0999…8."""
+        store = Store(tmp_path, {"b": [], "a": []}, "b", ["val/loss"], seeds=range(2))
+        for seed in range(2):
+            store.write_trial("a", seed, {"val/loss": here})
+            store.write_trial("b", seed, {"val/loss": there})
+        of = {"arm": "a", "than": "b", "metric": "val/loss"}
+        weights = {"weights": {"a": 1, "b": -1}, "metric": "val/loss"}
+        claims = [{"text": "t", "higher": {**of, "margin": margin}} for margin in (0.1, 0.0999)]
+        claims += [
+            {"text": "t", "contrast": {**weights, "above": 0.1}},
+            {"text": "t", "contrast": {**weights, "below": 0.1}},
+        ]
+        found = judged(store, *claims, arms=("b", "a"), exact=["val/loss"]).verdicts
+        assert [each.outcome for each in found] == ["refuted", "supported", "refuted", "refuted"]
+
+
+def test_a_share_that_reaches_a_value_beyond_the_horizon_is_not_known(tmp_path: Path) -> None:
+    """Another arm's shorter training cuts all times off; that tells nothing of whether this one gets there."""
+    store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", METRICS, seeds=range(8))
+    derive = {"derived/t": {"time_to": "val/loss", "value": 1.0, "unit": "seconds"}}
+
+    def write(arm: str, seconds: float, step: int) -> None:
+        for seed in range(8):
+            curve = [(at, 1.0 if at >= step else 2.0) for at in range(100, 2100, 100)]
+            store.write_trial(arm, seed, {"val/loss": 1.0}, history={"val/loss": curve}, seconds=seconds)
+
+    def found(value: float, *arms: str, **changes: Any) -> Any:
+        body = {"arm": "c", "metric": "derived/t", "value": value, "share": 0.6, **changes}
+        return judged(store, {"text": "t", "reaches": body}, arms=arms, derive=derive).verdicts[0]
+
+    write("b", 20.0, 1000)
+    write("c", 20.0, 1200)
+    assert found(15.0, "b", "c").outcome == "supported"
+    write("d", 10.5, 500)
+    short = found(15.0, "b", "c", "d")
+    assert (
+        short.outcome == "undecided"
+        and "the shortest training of all arms cuts derived/t off at 10.5" in short.notes[-1]
+    )
+    assert found(10.5, "b", "c", "d").outcome == "refuted", "it is known not to be there by then"
+    own = found(10.5, "b", "c", "d", arm="d")
+    assert own.contrasts[0].estimate == ShareEstimate(8, 8), "and of one that is there it is known too"
+
+
+def test_of_two_looks_each_has_its_own_error_over_items(tmp_path: Path) -> None:
+    """Noise of each seed on its items averages out over more seeds, which changes nothing at a look before."""
+    store = Store(tmp_path, {"b": [], "a": []}, "b", ["val/loss", "test/loss"], seeds=range(5))
+    evaluated = {"val": {"items": 40, "fingerprint": "x"}, "test": {"items": 40, "fingerprint": "y"}}
+    claim = {"text": "t", "contrast": {"weights": {"a": {"val/loss": -1, "test/loss": 1}}, "above": 0.05}}
+    draw = np.random.default_rng(3)
+
+    def train_on(seeds: range) -> None:
+        for seed in seeds:
+            for arm in ("b", "a"):
+                losses = {"val": 2 + draw.normal(0, 0.002), "test": 2.12 + draw.normal(0, 0.002)}
+                metrics = {f"{split}/loss": loss for split, loss in losses.items()}
+                folder = store.write_trial(arm, seed, metrics, evaluation=evaluated)
+                noisy = {split: loss + 0.5 * draw.normal(0, 1, 40) for split, loss in losses.items()}
+                write_items(folder / "items.npz", {split: rows(each) for split, each in noisy.items()})
+
+    train_on(range(5))
+    first = judged(store, claim, arms=("b", "a"))
+    assert first.verdicts[0].outcome == "undecided"
+    store.seeds = range(20)
+    train_on(range(5, 20))
+    second = judged(store, claim, arms=("b", "a"))
+    assert errors(store) == [[0.04, 0.005]] and second.verdicts[0].level == 0.005, "the first look says what it said"
+
+    path = tmp_path / "published"
+    build(store.study, store.runs, publish_to=path)
+    again = read_results(path / "results.csv", asked_of(second.records))
+    assert judge_all(claims_of(again.manifest), again)[""][0].outcome == second.verdicts[0].outcome
+    (path / "items.npz").unlink()
+    without = read_results(path / "results.csv", asked_of(second.records))
+    assert judge_all(claims_of(without.manifest), without)[""][0].outcome == "undecided"

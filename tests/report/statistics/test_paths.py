@@ -461,6 +461,27 @@ class TestClaimsThatAreStatedLater:
         (verdict,) = self.note(replace(fresh, seeds=range(12)), better("c")).verdicts
         assert (verdict.outcome, verdict.look) == ("supported", None) and verdict.qualifiers == ()
 
+    @pytest.mark.parametrize(("spread", "marked"), [(0.222, True), (0.15, False)])
+    def test_later_seeds_must_decide_at_the_level_that_claims_share(
+        self, tmp_path: Path, spread: float, marked: bool
+    ) -> None:
+        """Two claims have .02 each; three later seeds with p = .030 would decide one that had the look to itself."""
+        store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", ["val/loss"], seeds=range(8))
+        apart = [1.0, 1.001, 0.999, 1.002, 0.998, 1 - spread, 1.0, 1 + spread]
+
+        def run(seeds: Sequence[int]) -> None:
+            for seed in seeds:
+                for arm, value in (("b", 3.0), ("c", 3.0 - apart[seed]), ("a", 3.0 + noise("a", seed))):
+                    store.write_trial(arm, seed, {"val/loss": value})
+
+        run(range(5))
+        claims = better("c", 0.5), better("a", 0.02)
+        self.state(store, *claims)
+        run(range(5, 8))
+        found = self.note(store, *claims).verdicts[0]
+        assert (found.outcome, found.level) == ("supported", 0.02)
+        assert found.qualifiers == ((AFTERWARDS,) if marked else ())
+
     def test_a_claim_of_an_older_version_is_not_marked_and_the_page_says_once_that_it_is_not_known(
         self, store: Store
     ) -> None:

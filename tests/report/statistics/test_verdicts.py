@@ -529,3 +529,15 @@ def test_a_p_value_that_equals_its_limit_decides() -> None:
     assert found[0].p == pytest.approx(0.008, rel=1e-12)
     four = judge(parse(raw, "abcde", ["val/accuracy"]), evidence(values, "val/accuracy"), 0.0399)
     assert {verdict.outcome for verdict in four} == {"undecided"}
+
+
+def test_an_unpaired_difference_favours_no_arm_that_lost_trials() -> None:
+    """Five seeds of each, none in common: the survivors of arm a are better, and what it lost is not known."""
+    gone = [math.nan] * 5
+    values = {"a": [*gone, 1.0, 1.01, 0.99, 1.02, 0.98], "b": [2.0, 2.01, 1.99, 2.02, 1.98, *gone]}
+    assert one(evidence(values), better=settings()).outcome == "supported"
+    lost = evidence(values, diverged={"a": [9]})
+    assert one(lost, better=settings()).outcome == "undecided"
+    assert one(evidence(values, diverged={"b": [4]}), better=settings()).outcome == "supported", (
+        "that would be worse yet"
+    )

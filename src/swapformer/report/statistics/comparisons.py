@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,11 +18,11 @@ from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     BoolArray,
     Estimate,
-    ExactEstimate,
     Region,
     SameModelEstimate,
     ShareEstimate,
     UnknownEstimate,
+    exact_estimate,
     rates_estimate,
 )
 
@@ -82,9 +82,10 @@ class MeanClaim(Claim):
         if self.exact:
             here, there = (exact_value(arm, metric, evidence) for arm in (self.arm, other))
             estimate: Estimate = UnknownEstimate()
+            region = self.region(direction, math.nan if there is None else there)
             if here is not None and there is not None:
-                estimate = ExactEstimate(here - there, len(evidence.seeds))
-            return ClaimEstimate(other, estimate, self.region(direction, math.nan if there is None else there), usual)
+                estimate = exact_estimate(here - there, abs(here) + abs(there), region, len(evidence.seeds))
+            return ClaimEstimate(other, estimate, region, usual)
         values = evidence.pairs(self.arm, other, metric).y
         reference = float(values.mean()) if len(values) else math.nan
         if self.relative and not math.isfinite(reference):  # a share of what is not known
@@ -255,7 +256,8 @@ class DivergesClaim(Claim):
 class ReachesClaim(DivergesClaim):
     """A share of an arm's seeds reaches a value, or more of them than of another's.
 
-    A trial that diverged or has no number does not reach it, nor does one whose time to a target was cut off.
+    A trial that diverged or has no number does not reach it, nor does one whose time to a target was cut off at the
+    value or later. Of times that are cut off before, the share is not known.
     """
 
     KINDS: ClassVar[tuple[str, ...]] = ("reaches",)
@@ -282,6 +284,29 @@ class ReachesClaim(DivergesClaim):
         """A trial that finished without a time has no target, as where that is another arm's value that is missing."""
         metric, found = str(self.metric), super().known(arm, evidence)
         return found & ~evidence.unmeasured(arm, metric) if metric in evidence.censored else found
+
+    def estimates(self, evidence: Evidence) -> Sequence[ClaimEstimate]:
+        return [
+            each
+            if not any(self._cut_short(arm, evidence).any() for arm in (self.arm, each.than) if arm)
+            else replace(each, estimate=UnknownEstimate(), usual=UNBOUNDED)
+            for each in super().estimates(evidence)
+        ]
+
+    def _cut_short(self, arm: str, evidence: Evidence) -> BoolArray:
+        """The seeds whose time was cut off before the value, by a shorter training of whichever arm."""
+        metric = str(self.metric)
+        return evidence.cut_times(arm, metric) & (evidence.seed_values(arm, metric) < self.value)
+
+    def notes(self, evidence: Evidence) -> list[str]:
+        metric = str(self.metric)
+        short = {arm: evidence.seed_values(arm, metric)[self._cut_short(arm, evidence)] for arm in self.names}
+        return [
+            f"{arm} is not known to reach it or not: the shortest training of all arms cuts {metric} off at "
+            f"{number_format.stated(float(values.min()))}; ask for that, or train all arms as long"
+            for arm, values in short.items()
+            if len(values)
+        ]
 
     def counted(self, arm: str, evidence: Evidence) -> BoolArray:
         metric = str(self.metric)

@@ -24,11 +24,11 @@ from swapformer.report.statistics.estimates import (
     UNBOUNDED,
     AroundEstimate,
     Estimate,
-    ExactEstimate,
     FloatArray,
     Region,
     SameModelEstimate,
     UnknownEstimate,
+    exact_estimate,
     mean_estimate,
     opened,
 )
@@ -70,7 +70,8 @@ class SumClaim(Claim):
         known = [value for value in values if value is not None]
         if not known or len(known) < len(values):
             return UnknownEstimate()
-        return ExactEstimate(self.exact_number(known), len(evidence.seeds))
+        size = math.fsum(abs(term.weight * value) for term, value in zip(self.terms, known, strict=True))
+        return exact_estimate(self.exact_number(known), size, self.region(None, 0.0), len(evidence.seeds))
 
     def exact_number(self, values: Sequence[float]) -> float:
         """The number of values that no seed changes."""
@@ -145,11 +146,22 @@ class ContrastClaim(SumClaim):
         if len(metrics) == 1 and self._is_of_one_model(evidence):
             return SameModelEstimate(n=n)
         total = np.sum(list(by_arm.values()), axis=0)
-        found, terms = mean_estimate(total, self._range(evidence)), self.summands("")
-        if terms is not None and other_text.scores_other_tokens(terms, evidence):
-            items = other_text.item_error(terms, evidence)
-            found = found if items is None else other_text.widened(found, *items)
-        return found
+        found = mean_estimate(total, self._range(evidence))
+        if not self._scores_other_tokens(evidence):
+            return found
+        items = other_text.item_error(self.terms, evidence)
+        if items is not None:
+            return other_text.widened(found, *items)
+        return found if evidence.elsewhere else opened(found, True, True)
+
+    def _scores_other_tokens(self, evidence: Evidence) -> bool:
+        """Whether its terms are scored on different tokens, which differ in how hard they are."""
+        from swapformer.report.statistics import other_text  # late: claims are read without scipy
+
+        terms = self.summands("")
+        if terms is None or not all(other_text.is_over_items(term.metric) for term in terms):
+            return False
+        return other_text.scores_other_tokens(terms, evidence)
 
     def _is_of_one_model(self, evidence: Evidence) -> bool:
         """Whether arms that trained the same model cancel, so that nothing is left of the sum."""
@@ -188,16 +200,13 @@ class ContrastClaim(SumClaim):
         """What its interval holds, where its terms score other tokens."""
         from swapformer.report.statistics import other_text  # late: claims are read without scipy
 
-        terms = self.summands("")
-        if terms is None or self.exact or not all(other_text.is_over_items(term.metric) for term in terms):
+        if self.exact or not self._scores_other_tokens(evidence):
             return []
-        if not other_text.scores_other_tokens(terms, evidence):
-            return []
-        items = other_text.item_error(terms, evidence)
+        items = other_text.item_error(self.terms, evidence)
+        if items is None and evidence.elsewhere:
+            return ["its terms score other tokens, and the verdict is about these tokens only"]
         if items is None:
-            return [
-                "its terms score other tokens, but no sums over items were kept: the verdict is about these tokens only"
-            ]
+            return ["its terms score other tokens, and without sums over items nothing is known of how these differ"]
         return [f"its terms score other tokens, so its interval includes the error over {items[1]} items"]
 
 

@@ -197,6 +197,15 @@ class ExactEstimate(Estimate):
         return self.value
 
 
+def exact_estimate(value: float, size: float, region: Region, n: int) -> ExactEstimate:
+    """The number `value`, computed from numbers of this `size` together; an edge of the region where it is one.
+
+    0.8 − 0.7 is 0.1, though rounding makes it more, and 0.3 − 0.2 less.
+    """
+    edges = [edge for edge in region if abs(value - edge) <= 1e-15 * size]
+    return ExactEstimate(edges[0] if edges else value, n)
+
+
 @dataclass(frozen=True)
 class ShareEstimate(Estimate):
     """A share of seeds, `count` of n, less the share `other` of n over the same seeds, if there is one.

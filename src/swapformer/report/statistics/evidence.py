@@ -27,7 +27,7 @@ from swapformer.report.statistics.estimates import (
     mean_estimate,
 )
 from swapformer.results.arms import arm_name, is_computation
-from swapformer.results.items import Items
+from swapformer.results.items import ItemMeans, Items, items_of
 from swapformer.results.manifest import Manifest
 from swapformer.results.moments import split_moment
 from swapformer.results.record import DIVERGED, FINISHED
@@ -76,7 +76,8 @@ class Evidence:
     `operations[arm]`: counted operations of a training.
     `last_steps[arm]`: the step at which its runs ended, the furthest, of results that were measured elsewhere.
     `absent[arm]`: why none of its trials came to an end, as what may stand behind its name.
-    `items[arm]`: its sums over evaluated items, as the mean over its seeds; `generated`: items are samples and no text.
+    `items[arm]`: its sums over evaluated items, of each seed or as the mean of several. `generated`: items are samples
+    and no text. `elsewhere`: it was measured by others, who keep no items.
     """
 
     arms: tuple[str, ...]
@@ -93,11 +94,12 @@ class Evidence:
     unreached: Mapping[tuple[str, str], BoolArray] = field(default_factory=dict)
     operations: Mapping[str, float] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
-    items: Mapping[str, Items] = field(default_factory=dict)
+    items: Mapping[str, ItemMeans] = field(default_factory=dict)
     generated: bool = False
     ranges: Mapping[str, Region] = field(default_factory=dict)
     unbeaten: tuple[str, ...] = ()
     last_steps: Mapping[str, float] = field(default_factory=dict)
+    elsewhere: bool = False
 
     def range_of(self, metric: str, *values: FloatArray) -> Region:
         """The possible values of a metric: as the study says, or [0, 1] where all `values` are, as shares and rates."""
@@ -124,6 +126,10 @@ class Evidence:
         left = row.copy()
         left[gone] = {"f": math.nan, "b": False}.get(row.dtype.kind, "")
         return left
+
+    def items_of(self, arm: str) -> Items:
+        """The sums over evaluated items of an arm, as the mean of its finished seeds; nothing where some kept none."""
+        return items_of(self.items.get(arm, {}), self._seeds_at(self.finished.get(arm, self._no_seed)))
 
     def finite_values(self, arm: str, metric: str) -> FloatArray:
         """The finished values of an arm, in the order of the seeds."""
@@ -349,7 +355,7 @@ def gather(records: Records) -> Evidence:
         frozenset(times_of(ways_of(records.manifest.derive, records.manifest.claims))), unreached,
         _operations(records), _absent(records),
         {arm: found for (_, arm), found in records.items.items()}, records.generated,
-        ranges, unbeaten, _last_steps(records),
+        ranges, unbeaten, _last_steps(records), records.whole,
     )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def item_error(terms: Sequence[Term], evidence: Evidence) -> tuple[float, int] |
     by_text: dict[_Text, list[tuple[float, str, FloatArray]]] = {}
     for term in terms:
         name, measure = _set_of(term.metric)
-        rows = evidence.items.get(term.name, {}).get(name)
+        rows = evidence.items_of(term.name).get(name)
         if rows is None or measure not in _RATIOS:
             return None
         by_text.setdefault(_text_of(term, by_text, evidence), []).append((term.weight, measure, rows))
@@ -111,7 +111,7 @@ def _text_of(term: Term, known: Iterable[_Text], evidence: Evidence) -> _Text:
     of one item of the other. Two sets of generated samples are always other samples.
     """
     name, _ = _set_of(term.metric)
-    sets, what = evidence.items.get(term.name, {}), evidence.evaluated.get(term.name, {})
+    sets, what = evidence.items_of(term.name), evidence.evaluated.get(term.name, {})
     split = name.partition("@")[0]
     for text in known:
         other, there = text

@@ -60,7 +60,12 @@ def judge_all(claims: Sequence[Claim], records: Records, alpha: float = ALPHA) -
     left = [unit for unit in path.units if unit not in found]
     family = [(claims[unit[1]], seen(unit, path.available[unit])) for unit in left]
     for unit, verdict in zip(left, judge_family(family, FIRST * alpha, later), strict=True):
-        found[unit] = verdict if verdict.claim.exact and not verdict.claim.withdrawn else _not_judged(verdict)
+        if verdict.claim.exact and not verdict.claim.withdrawn:
+            data = seen(unit, path.available[unit])
+            said = statements.qualifiers(verdict, data, manifest.ledger, path.units[unit], FIRST * alpha)
+            found[unit] = replace(verdict, qualifiers=(*verdict.qualifiers, *said))
+        else:
+            found[unit] = _not_judged(verdict)
     several = bool(declared) or len(path.looks) > 1
     # claims of looks at which some trial had no result, which may have one now
     again = frozenset[Unit]().union(

@@ -137,7 +137,7 @@ def seeds_seen(ledger: Ledger, identity: str) -> tuple[int, ...] | None:
 def qualifiers(verdict: Verdict, evidence: Evidence, ledger: Ledger, identity: str, error: float) -> Sequence[str]:
     """What a verdict must say of when its claim was stated: nothing where later seeds decide alike by themselves."""
     seen = seeds_seen(ledger, identity)
-    if verdict.outcome == "undecided" or not seen or verdict.claim.exact or set(seen).isdisjoint(evidence.seeds):
+    if verdict.outcome == "undecided" or not seen or set(seen).isdisjoint(evidence.seeds):
         return ()
     later = evidence.restrict([seed for seed in evidence.seeds if seed not in seen])
     if (
