@@ -11,6 +11,7 @@ import pytest
 from swapformer.report.figures import ladder_plot as drawn
 from swapformer.report.figures import svg
 from swapformer.report.figures.style import arm_styles
+from swapformer.report.statistics.ladder_effects import ArmEffect, EffectLine
 from swapformer.report.statistics.ladder_summary import ArmCourse, LadderSummary
 from swapformer.report.statistics.scaling_law import fit
 
@@ -32,7 +33,13 @@ def summary(*, whole: bool) -> LadderSummary:
     )
     after = 2.56e14 if whole else math.nan
     given: Any = (law, OPERATIONS, costs, means, arms) if whole else (None, OPERATIONS, costs, means, ())
-    return LadderSummary("val/loss", "base", RUNGS, *given, after, ())
+    effects = tuple(
+        ArmEffect(
+            arm, {at: (LOSSES[arm][i] - LOSSES["base"][i], -0.5, math.inf) for i, at in enumerate(RUNGS)}, line, ""
+        )
+        for arm, line in (("dear", EffectLine(42.0, -0.1, (0.01, 0.0, 0.02))), ("fast", None))
+    )
+    return LadderSummary("val/loss", "base", RUNGS, *given, after, (), effects if whole else ())
 
 
 def test_every_mark_lies_within_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +56,10 @@ def test_every_mark_lies_within_its_frame(monkeypatch: pytest.MonkeyPatch) -> No
         assert all(axes.get_ylim()[0] <= y <= axes.get_ylim()[1] for y in line.get_ydata())
     rows = [line.split(",") for line in found.csv.splitlines() if line.startswith(("dear,s0", "fast,s0"))]
     assert {float(row[2]) for row in rows} == {1e12, 8e12, 5e11}, "not where marks stand beside one another"
+    (differences,) = (axes for axes in figures[0].axes if axes.get_ylabel() == "Δ to base")
+    assert "three rungs or more lie on one" in found.caption
+    lines = [line for line in differences.lines if len(line.get_xdata()) > len(RUNGS)]
+    assert len(lines) == 1, "only where there is one"
     assert "the next size" in found.csv and "Dashed" in found.caption and "hollow" in found.caption
 
 

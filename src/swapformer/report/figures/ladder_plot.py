@@ -1,4 +1,4 @@
-"""The picture of a ladder: loss against computation by arm with the baseline's law, and the speed-ups below."""
+"""The picture of a ladder: loss over computation with the baseline's law; below, what arms change, and speed-ups."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from swapformer.report.figures.scales import logarithmic
 from swapformer.report.figures.style import INK, SOFT, Style
 from swapformer.report.figures.tooltips import Tooltips
 from swapformer.report.number_format import interval_text
+from swapformer.report.statistics.ladder_effects import EffectLine
 from swapformer.report.statistics.ladder_summary import LadderSummary
 
 
 def ladder_plot(summary: LadderSummary, styles: Mapping[str, Style]) -> ReportFigure | None:
-    """Losses and speed-ups over the operations of a training; None where operations are not counted.
+    """Losses, differences to the baseline and speed-ups over the operations of a training.
 
-    Call within `svg.settings`.
+    None where operations are not counted. Call within `svg.settings`.
     """
     if not all(math.isfinite(each) and each > 0 for each in summary.computation.values()):
         return None
     shown = {arm: styles[arm] for arm in summary.means if arm in styles}
     columns, below = svg.legend_shape(list(shown))
-    upper, lower, gap = 2.0, 1.25 if summary.arms else 0.0, 0.5 if summary.arms else 0.0
-    foot = 0.5 + below
-    figure = svg.new_figure(upper + lower + gap + foot + 0.14)
-    height = figure.get_size_inches()[1]
-    axes = svg.add_panel(figure, 0.74, foot + lower + gap, 0.14, 0.14)
+    upper, lower, gap, foot = 2.0, 1.25, 0.5, 0.5 + below
+    panels = [draw for draw, wanted in ((_effects, summary.effects), (_speed_ups, summary.arms)) if wanted]
+    height = 0.14 + upper + len(panels) * (gap + lower) + foot
+    figure = svg.new_figure(height)
+    axes = svg.add_panel(figure, 0.74, height - 0.14 - upper, 0.14, 0.14)
     tooltips = Tooltips("operations of a training", "point")
     reach = [summary.next_computation] if math.isfinite(summary.next_computation) else []
     ends = (min(summary.computation.values()), max([*summary.computation.values(), *reach]))
@@ -49,23 +50,66 @@ def ladder_plot(summary: LadderSummary, styles: Mapping[str, Style]) -> ReportFi
     ends = min(ends[0], *costs), max(ends[1], *costs)
     axes.set_xlim(ends[0] / 1.3, ends[1] * 1.3)
     logarithmic(axes, "x", 8)
-    svg.label(axes, "" if summary.arms else "operations of a training", summary.metric)
+    svg.label(axes, "" if panels else "operations of a training", summary.metric)
     svg.few_ticks(axes, "y", 6)
-    if summary.arms:
-        _speed_ups(summary, shown, svg.add_panel(figure, 0.74, foot, 0.14, height - foot - lower), tooltips, ends)
+    for place, draw in enumerate(reversed(panels)):
+        bottom = foot + place * (lower + gap)
+        panel = svg.add_panel(figure, 0.74, bottom, 0.14, height - bottom - lower)
+        draw(summary, shown, panel, tooltips, ends)
+        if place:
+            panel.set_xlabel("")
     svg.legend(figure, shown, below, columns)
     caption = "Means over seeds."
     if summary.law is not None:
         caption += " Dashed: the law that is fitted to the baseline."
+    if summary.effects:
+        caption += " Below: the difference to the baseline at each rung, with 95 % intervals"
+        caption += ", and a line where three rungs or more lie on one." if any(_lines(summary)) else "."
     if summary.arms:
         caption += (
-            " Below: how many times its operations the baseline would need for the arm's loss, with 95 % intervals "
+            " Lowest: how many times its operations the baseline would need for the arm's loss, with 95 % intervals "
             "(not corrected for several comparisons; one with an open end has no bar); hollow: what is expected at the "
             "next size."
         )
     return ReportFigure.of(
         f"ladder_{svg.slug(summary.metric)}", f"{summary.metric} over sizes", caption, figure, tooltips
     )
+
+
+def _lines(summary: LadderSummary) -> list[EffectLine]:
+    return [each.line for each in summary.effects if each.line is not None]
+
+
+def _effects(
+    summary: LadderSummary, styles: Mapping[str, Style], axes: Axes, tooltips: Tooltips, ends: tuple[float, float]
+) -> None:
+    axes.axhline(0, color=SOFT, linewidth=1, zorder=1)
+    seen = [0.0]
+    for index, each in enumerate(summary.effects):
+        style, shift = styles[each.arm], 1.06 ** (index - (len(summary.effects) - 1) / 2)
+        means = [row[0] for row in each.rungs.values()]
+        xs = [summary.computation[at] * shift for at in each.rungs]
+        reach = 4 * max(map(abs, means))  # an interval of few seeds may be so wide that no mean is told from another
+        for x, (_, low, high) in zip(xs, each.rungs.values(), strict=True):
+            if math.isfinite(low) and math.isfinite(high):
+                draw_bar(axes, [x, x], [low, high], style)
+                seen += [max(low, -reach), min(high, reach)]
+        axes.plot(xs, means, style.marker, color=style.color, markersize=5, zorder=4, gid=style.key)
+        if each.line is not None:
+            along = np.geomspace(min(xs), max(xs), 20)
+            axes.plot(along, each.line.at(along / shift), color=style.color, linewidth=1.2, zorder=3, gid=style.key)
+        seen += means
+        texts = [interval_text(*row, signed=True) for row in each.rungs.values()]
+        at = [summary.computation[name] for name in each.rungs]  # the marks stand beside one another there
+        tooltips.add(
+            axes, each.arm, style, at, means, texts, list(each.rungs), [row[1:] for row in each.rungs.values()]
+        )
+    room = 0.08 * (max(seen) - min(seen)) or 1.0
+    axes.set_xlim(ends[0] / 1.3, ends[1] * 1.3)
+    axes.set_ylim(min(seen) - room, max(seen) + room)
+    logarithmic(axes, "x", 8)
+    svg.few_ticks(axes, "y", 4)
+    svg.label(axes, "operations of a training", f"Δ to {summary.baseline}")
 
 
 def _speed_ups(

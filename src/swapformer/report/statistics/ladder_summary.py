@@ -1,4 +1,4 @@
-"""A ladder in a report, metric by metric: the baseline's law, and each arm's speed-up over the rungs and beyond."""
+"""A ladder in a report, metric by metric: what each arm changes over the rungs, the baseline's law, and speed-ups."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from swapformer.report import number_format
 from swapformer.report.statistics.estimates import Estimate, FloatArray, exp, opened
 from swapformer.report.statistics.evidence import Evidence, join
 from swapformer.report.statistics.ladder import ArmLadder, arm_ladder
+from swapformer.report.statistics.ladder_effects import ArmEffect, Interval, arm_effect
 from swapformer.report.statistics.scaling_law import ScalingLaw, Unfit
 from swapformer.results.arms import RUNG, Values, arm_name
 from swapformer.results.manifest import Manifest
-
-Interval = tuple[float, float, float]
-"""A number with its 95 % limits; not corrected for several comparisons."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class LadderSummary:
     """A ladder in one metric.
 
     `law`: the baseline's, None where it is refused, which `notes` say. `computation`: of the baseline's trainings, by
-    rung. `means`: arm → mean at each rung.
+    rung. `means`: arm → mean at each rung. `effects`: of the other arms.
     """
 
     metric: str
@@ -46,10 +44,11 @@ class LadderSummary:
     arms: tuple[ArmCourse, ...]
     next_computation: float
     notes: tuple[str, ...]
+    effects: tuple[ArmEffect, ...] = ()
 
     def lines(self) -> list[str]:
         """The summary in sentences."""
-        found = []
+        found = [each.text(self.baseline, self.metric) for each in self.effects]
         if self.law is not None:
             found.append(f"Law of {self.baseline} in {self.metric} over C operations: {self.law.text}.")
         for each in self.arms:
@@ -109,9 +108,12 @@ def _summary(metric: str, manifest: Manifest, names: Sequence[str], whole: Evide
         except Unfit as error:
             notes.append(f"no speed-up of {arm}: {error}")
     means = {arm: {at: _mean(whole.finite_values(arm_name(arm, at), metric)) for at in order} for arm in manifest.arms}
+    computation = {at: costs[baseline, at] for at in order}
+    others = [arm for arm in manifest.arms if arm != baseline]
+    effects = [arm_effect(arm, baseline, metric, computation, whole) for arm in others]
     return LadderSummary(
-        metric, baseline, tuple(order), law, {at: costs[baseline, at] for at in order}, costs, means, tuple(arms),
-        after, tuple(notes),
+        metric, baseline, tuple(order), law, computation, costs, means, tuple(arms), after, tuple(notes),
+        tuple(each for each in effects if each is not None),
     )  # fmt: skip
 
 
