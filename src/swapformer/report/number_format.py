@@ -96,6 +96,8 @@ def p_value(p: float) -> str:
 
 def percent(share: float) -> str:
     """A share in percent, with decimals only where they matter (corrected levels like 99.17 %)."""
+    if 0 < share < 5e-5:
+        return "less than 0.01 %"
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
 
 

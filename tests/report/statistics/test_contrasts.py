@@ -346,6 +346,14 @@ def test_an_exact_trend_of_equal_arms_is_0(below: float) -> None:
     assert found.outcome == ("supported" if below > 0 else "refuted")
 
 
+def test_a_trend_over_arms_that_tie_is_corrected_for_ties() -> None:
+    """Against scipy's τ-b, of which the plain count of pairs falls short."""
+    rows = {"a": [2.0, 2.0, 2.1], "b": [2.0, 1.9, 2.0], "c": [1.5, 1.9, 2.0], "d": [1.5, 1.6, 1.4]}
+    found = one(evidence(rows), trend={"arms": list(rows), "metric": "val/loss", "below": 0})
+    taus = [stats.kendalltau(range(4), column).statistic for column in np.array(list(rows.values())).T]
+    assert found.contrasts[0].estimate.value == pytest.approx(np.mean(taus))
+
+
 def test_a_trend_is_the_mean_of_each_seeds_rank_correlation() -> None:
     seen = arms({"h1": 2.0, "h2": 1.9, "h4": 1.8, "h8": 1.7})
     body = {"arms": ["h1", "h2", "h4", "h8"], "metric": "val/loss", "below": 0}

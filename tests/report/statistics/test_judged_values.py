@@ -506,3 +506,65 @@ def test_of_two_looks_each_has_its_own_error_over_items(tmp_path: Path) -> None:
     (path / "items.npz").unlink()
     without = read_results(path / "results.csv", asked_of(second.records))
     assert judge_all(claims_of(without.manifest), without)[""][0].outcome == "undecided"
+
+
+def test_a_derived_number_behind_a_slope_is_part_of_its_claim(tmp_path: Path) -> None:
+    """Else it could be derived otherwise once results are known, and nothing would say so."""
+    store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", ["val/loss", "derived/gap"], seeds=range(5))
+    claim = {"text": "t", "slope": {"over": {"b": 1, "a": 2, "c": 4}, "metric": "derived/gap", "below": 0}}
+    one, other = ({"derived/gap": {"ratio": [f"val/loss@{length}", "val/loss"]}} for length in (64, 32))
+    state(store, claim, derive=one)
+    draw = np.random.default_rng(0)
+    for number, arm in enumerate(ARMS):
+        for seed in range(5):
+            values = {"val/loss": 2 + draw.normal(0, 0.1), "val/loss@64": 2 + draw.normal(0, 0.1)}
+            store.write_trial(arm, seed, {**values, "val/loss@32": 4 - number + draw.normal(0, 0.01)})
+    assert note(store, claim, derive=one).verdicts[0].outcome == "undecided"
+    (found,) = note(store, claim, derive=other).verdicts
+    assert (found.outcome, found.qualifiers) == ("supported", (AFTERWARDS,))
+
+
+def test_a_claim_about_a_table_that_was_published_without_any_says_that_its_results_were_seen(tmp_path: Path) -> None:
+    """In a fresh clone, where the same trials come once more."""
+    store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", ["val/loss"], seeds=range(5))
+    train(store, ARMS, range(5))
+    (tmp_path / "published").mkdir()
+    read_again(store, note(store).records)
+    shutil.rmtree(store.runs)
+    store.manifest = {"ledger": Ledger().to_json(), "settings": [{"arm": arm, "id": f"id of {arm}"} for arm in ARMS]}
+    store.claims = [better("c")]
+    store.write_manifest()
+    adopt_looks(store.study, store.runs, read_manifest(store.study), store.root / "results.csv")
+    state(store, better("c"))
+    train(store, ARMS, range(5))
+    (found,) = note(store, better("c")).verdicts
+    assert (found.outcome, found.qualifiers) == ("supported", (AFTERWARDS,))
+
+
+def test_a_claim_that_is_gone_counts_once_in_a_table_of_a_grid_too(tmp_path: Path) -> None:
+    store = Store(tmp_path, {arm: [] for arm in ARMS}, "b", ["val/loss"], seeds=range(5))
+    conditions = {f"size={size}": {"size": size} for size in ("s", "m")}
+
+    def at(version: str) -> dict[str, Any]:
+        cells = [
+            {"arm": arm, "seed": seed, "condition": name, "trial": store.trial(arm, seed + 10 * number)}
+            for number, name in enumerate(conditions)
+            for arm in ("b", "a", "c")
+            for seed in range(5)
+        ]
+        settings = [
+            {"arm": arm, "condition": name, "id": arm + name + (version if arm == "a" else "")}
+            for arm in ("b", "a", "c")
+            for name in conditions
+        ]
+        return {"conditions": conditions, "cells": cells, "settings": settings}
+
+    for place in (*range(5), *range(10, 15)):
+        for arm in ("b", "a", "c"):
+            store.write_trial(arm, place % 10, {"val/loss": VALUES[arm] + NOISE[ARMS.index(arm), place]}, place=place)
+    judged(store, better("a"), better("c"), arms=("b", "a", "c"), **at("1"))
+    report = judged(store, better("a"), better("c"), arms=("b", "a", "c"), **at("2"))
+    records = read_again(store, report.records)
+    again = judge_all(claims_of(records.manifest), records)
+    for view in report.views:
+        assert again[view.condition][1].level == pytest.approx(view.verdicts[1].level)

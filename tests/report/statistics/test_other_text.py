@@ -329,4 +329,10 @@ def test_neighbours_that_are_alike_make_the_error_over_items_larger() -> None:
     }
     assert found["alike"] is not None and found["mixed"] is not None
     assert found["alike"] == (pytest.approx(blocks.std(ddof=1) / math.sqrt(8)), 8)
+    slightly = np.random.default_rng(0).normal(2, 0.3, 32)
+    merged = slightly.reshape(8, 4).mean(axis=1).std(ddof=1) / math.sqrt(8)
+    own = slightly.std(ddof=1) / math.sqrt(32)
+    assert own < merged < math.sqrt(2) * own, "a little larger by chance counts too"
+    few = item_error([Term(1.0, "a", "val/loss")], kept({"a": [1.0, 1.1]}, {"a": table(slightly)}))  # type: ignore[arg-type]
+    assert few == (pytest.approx(merged), 8)
     assert found["mixed"] == (pytest.approx(mixed.std(ddof=1) / math.sqrt(32)), 32)

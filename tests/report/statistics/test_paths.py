@@ -226,6 +226,19 @@ class TestClaimsThatAreLeftAlone:
         (series,) = json.loads(kept.read_text())["ledger"]["series"]
         assert [len(look["claims"].split()) for look in series["looks"]] == [3, 3]
 
+    def test_at_a_look_behind_one_that_was_about_another_claim(self, tmp_path: Path) -> None:
+        store = self.study(tmp_path)
+        every = better("a"), better("c", 0.6), better("d")
+        self.ask(store, *every, run=range(5))
+        build(store.study, store.runs, draw=False)
+        self.ask(store, *every, better("a", 0.2))
+        build(store.study, store.runs, draw=False)
+        store.seeds = range(8)
+        self.ask(store, better("c", 0.6), run=range(5, 8))
+        build(store.study, store.runs, draw=False)
+        (series,) = read_manifest(store.study).ledger.series
+        assert [len(look.claims.split()) for look in series.looks] == [3, 1, 3]
+
     def test_the_planted_fault_forgets_them(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LookPath, "taken_out", lambda *of: [])
         store = self.study(tmp_path)
@@ -336,6 +349,20 @@ class TestArmsThatStillTrain:
         assert errors(store) == [[0.02]]
         assert self.late(store, 0, 1, 2, 3, 4).verdicts[1].level == pytest.approx(0.02)
 
+    def test_arms_that_end_one_after_another_are_no_two_looks(self, store: Store) -> None:
+        judged(store, better("a"))
+        for arm, left in (("c", 2), ("d", 4)):
+            for seed in range(left, 5):
+                shutil.rmtree(store.directory(arm, seed))
+        judged(store, better("a"), better("c"), better("d"))
+        second = read_manifest(store.study).ledger.series[0].looks[1]
+        assert len(second.claims.split()) == 2, "both are judged at the seeds that they share"
+        judged(store, better("a"), better("c"), better("d"))
+        assert errors(store) == [[0.04, 0.005]], "d has two seeds more, and waits for c"
+        train(store, ["c"], range(2, 4))
+        judged(store, better("a"), better("c"), better("d"))
+        assert errors(store) == [[0.04, 0.005, 0.0025]]
+
     def test_a_trial_that_failed_has_ended(self, store: Store) -> None:
         train(store, ["a"], [4], status="failed")
         assert judged(store, better("a")).verdicts[0].pairs == 4 and errors(store) == [[0.04]]
@@ -375,6 +402,15 @@ class TestOtherFolders:
         shutil.rmtree(store.study)
         judged(store, better("a"), better("c"))
         assert errors(store) == [[0.04, 0.005]]
+
+    def test_trials_that_were_judged_twice_remember_both_looks(self, store: Store) -> None:
+        judged(store, better("c"))
+        judged(store, better("c"), better("c", 0.45))
+        assert errors(store) == [[0.04, 0.005]]
+        shutil.rmtree(store.study)
+        store.manifest = {}
+        judged(store, better("c", 0.3))
+        assert errors(store) == [[0.04, 0.005, 0.0025]]
 
     def test_new_seeds_are_new_data(self, store: Store) -> None:
         judged(store, better("a"))
@@ -511,7 +547,7 @@ class TestClaimsThatAreStatedLater:
         assert not any(verdict.qualifiers for verdict in report.verdicts)
 
     def test_the_planted_fault_marks_nothing(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(statements, "_ended", lambda arms, manifest, store, ledger: ())
+        monkeypatch.setattr(statements, "_ended", lambda manifest, store, ledger: set())
         assert self.note(store, better("c")).verdicts[0].qualifiers == ()
 
 

@@ -287,6 +287,12 @@ def test_a_metric_whose_direction_nobody_knows_is_not_judged() -> None:
     assert "direction" in verdict.notes[0]
 
 
+def test_a_relative_margin_is_a_share_of_the_other_arms_mean() -> None:
+    seen = evidence({"a": [1.0 + x for x in NOISE], "b": [2.0 + x for x in NOISE[::-1]]})
+    body = {"arm": "a", "of": "b", "metric": "val/loss", "relative": 0.1}
+    assert one(seen, within=body).contrasts[0].region == pytest.approx((-0.2, 0.2))
+
+
 def test_the_relative_margin_pays_for_the_uncertainty_of_its_reference() -> None:
     x, y = 1 + NOISE, 1 + 20 * NOISE  # a reference that varies a lot
     body = {"arm": "a", "of": "b", "metric": "val/loss"}

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from swapformer.report import number_format
 from swapformer.report.statistics.arm_summary import ArmRow
 from swapformer.report.statistics.claims import Claim
-from swapformer.report.statistics.estimates import AroundEstimate, IdenticalEstimate, SameModelEstimate
+from swapformer.report.statistics.estimates import AroundEstimate, IdenticalEstimate, SameModelEstimate, is_within
 from swapformer.report.statistics.evidence import NOT_JUDGED
 from swapformer.report.statistics.grid import GridVerdict
 from swapformer.report.statistics.power import SeedRange
+from swapformer.report.statistics.statements import AFTERWARDS
 from swapformer.report.statistics.verdicts import Contrast, Verdict
 
 SYMBOLS = {"supported": "✓", "refuted": "✗", "depends": "±", "undecided": "?"}
@@ -65,10 +66,15 @@ def error_text(errors: Sequence[float], verdicts: Sequence[Verdict]) -> str:
 
     Where seeds do not look normal, it says that this is not known.
     """
-    judged = [each for each in verdicts if not each.claim.exact]
+    every = [each for each in verdicts if not each.claim.exact]
+    judged = [each for each in every if AFTERWARDS not in each.qualifiers]
+    late = len(every) - len(judged)
+    marked = "the verdict" if late == 1 else f"any of the {late} verdicts"
+    unknown = f"The chance that {marked} marked “{AFTERWARDS}” is wrong is not known." if late else ""
     if not judged:
-        return ""
-    which = f"any of these {len(judged)} verdicts is wrong" if len(judged) > 1 else "this verdict is wrong"
+        return unknown
+    these, this = ("the other", "the other") if late else ("these", "this")
+    which = f"any of {these} {len(judged)} verdicts is wrong" if len(judged) > 1 else f"{this} verdict is wrong"
     most = number_format.percent(math.fsum(errors))
     doubts = list(dict.fromkeys(doubt for each in judged for doubt in each.doubts))
     if doubts:
@@ -79,6 +85,7 @@ def error_text(errors: Sequence[float], verdicts: Sequence[Verdict]) -> str:
         )
     else:
         text = f"The chance that {which} is at most {most}, if seeds are roughly normal."
+    text = f"{text} {unknown}".rstrip()
     if len(errors) < 2:
         return text
     return f"{text} Judged at {len(errors)} looks ({number_format.listed([number_format.percent(e) for e in errors])})."
@@ -131,7 +138,9 @@ def headline(claims: Sequence[GridVerdict]) -> list[tuple[str, str]]:
     texts: dict[str, list[str]] = {called: [] for called in HEADLINE.values()}
     for each in claims:
         instead = _instead(each) if each.outcome == "refuted" else ""
-        texts[HEADLINE["supported" if instead else each.outcome]].append(instead or each.claim.text)
+        late = any(AFTERWARDS in verdict.qualifiers for verdict in each.verdicts.values())
+        text = (instead or each.claim.text) + (f" ({AFTERWARDS})" if late else "")
+        texts[HEADLINE["supported" if instead else each.outcome]].append(text)
     return [
         (called, "; ".join(said[:MOST_SAID]) + (f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""))
         for called, said in texts.items()
@@ -216,10 +225,10 @@ def _limit_text(claim: Claim, contrast: Contrast) -> str:
             return f"at most {shown(upper, True)}"
         return f"between {shown(lower, True)} and {shown(upper, True)}"
     least, most = (lower, upper) if low_edge != -math.inf else (-upper, -lower)
+    if contrast.outcome == "refuted" and most <= 0 and (not claim.opposite or _is_opposite(contrast)):
+        return f"the opposite by at least {shown(-most)}"
     if contrast.outcome == "refuted":
-        return (
-            f"{claim.comparative} by at most {shown(most)}" if most > 0 else f"the opposite by at least {shown(-most)}"
-        )
+        return f"{claim.comparative} by at most {shown(most)}"
     if math.isinf(least):
         towards = value if low_edge != -math.inf else -value
         word = claim.opposite if towards < 0 and claim.opposite else claim.comparative
@@ -247,9 +256,23 @@ def refuted_text(verdict: Verdict) -> str:
 
 
 def _is_opposite(contrast: Contrast) -> bool:
-    """Whether a difference is surely on the other side of 0 than a claim with one edge says."""
+    """Whether a difference is surely on the other side of 0 than a claim with one edge says.
+
+    At an edge of 0 both verdicts share the level. At another one each has all of it, so that without any difference
+    “better” and “worse” might both be said, each wrongly: “worse” then has what a false “better” leaves, half at most.
+    """
     above = math.isinf(contrast.region[1])  # the claim holds above an edge
-    return contrast.upper < 0 if above else contrast.lower > 0
+    edge, level = (contrast.region[0], contrast.errors[0]) if above else (contrast.region[1], contrast.errors[1])
+    if edge == 0:
+        return contrast.upper < 0 if above else contrast.lower > 0
+    estimate = contrast.estimate
+    reach = estimate.value - estimate.lower(level) if above else estimate.upper(level) - estimate.value
+    wrongly = 0.0  # the chance that the claim is supported without any difference; none where trials were lost
+    if math.isfinite(reach):
+        away = reach + abs(edge)
+        wrongly = estimate.p_above(estimate.value - away) if above else estimate.p_below(estimate.value + away)
+    p = estimate.p_below(0.0) if above else estimate.p_above(0.0)
+    return is_within(p, min(level / 2, level - wrongly))
 
 
 def verdict_text(verdict: Verdict) -> str:

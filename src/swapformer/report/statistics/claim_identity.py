@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from swapformer.report.derive import ways_of
 from swapformer.report.statistics.claims import Claim
 from swapformer.results.ledger import digest
 from swapformer.results.manifest import Manifest
@@ -74,15 +75,16 @@ def _said(claim: Claim) -> str:
 
 
 def derived_from(metrics: tuple[str, ...], manifest: Manifest) -> set[str]:
-    """The derived numbers that metrics are, or are made of."""
+    """The numbers under `derive` that metrics are, or are made of: also behind the logarithm that a slope takes."""
+    ways = ways_of(manifest.derive, manifest.claims)
     found: set[str] = set()
     waiting: list[str] = list(metrics)
     while waiting:
         name = waiting.pop()
-        if name in manifest.derive and name not in found:
+        if name in ways and name not in found:
             found.add(name)
-            waiting += _texts(manifest.derive[name])
-    return found
+            waiting += _texts(ways[name])
+    return found & manifest.derive.keys()
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from swapformer.report.statistics.claim_grammar import claims_of
 from swapformer.report.statistics.claims import Claim
 from swapformer.report.statistics.look_path import JudgedTrials, LookPath, look_path, units_of
 from swapformer.report.statistics.remembered_looks import Compared, remember, remembered
+from swapformer.report.statistics.statements import claims_by_identity, seeds_with_results
 from swapformer.results.files import READ_ONLY
 from swapformer.results.ledger import Ledger, Look, looks_in_rows, stated_claims, without_settings
 from swapformer.results.manifest import Manifest, read_manifest, update_ledger
+from swapformer.results.record import FINAL
 from swapformer.results.store import Store
 
 
@@ -84,7 +86,8 @@ def _settings_of(claims: Sequence[Claim], manifest: Manifest) -> frozenset[str]:
 def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: Path) -> None:
     """Begin the ledger of a study that has no looks yet with those in its published `results.csv`.
 
-    Only where that is about some of its trials; looks that these remember themselves come from there.
+    Only where that is about some of its trials; looks that these remember themselves come from there. Of a table
+    without any look the claims are noted whose results it has.
     """
     subject, claims = JudgedTrials.of(manifest), claims_of(manifest)
     try:
@@ -94,13 +97,16 @@ def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: 
         looks = looks_in_rows(rows)[0] if known.intersection(row["trial"] for row in rows) else ()
         facts = [json.loads(row["note"]) for row in rows if row["metric"] == "claim" and row["status"] == "stated"]
         stated = stated_claims(facts) if looks else {}
+        seen = {} if looks or facts else _seen_in(rows, manifest)
     except (OSError, ValueError, KeyError, TypeError, csv.Error):
         return  # a file that nobody can read holds no looks
     looks = tuple(replace(look, trials={seed: subject.trials.get(seed, ()) for seed in look.trials}) for look in looks)
 
     def update(ledger: Ledger) -> Ledger:
-        if subject.series(ledger) or not looks:
+        if subject.series(ledger):
             return ledger
+        if not looks:
+            return replace(ledger, stated={**seen, **ledger.stated})
         own = remembered(Store(runs_dir), _compared(claims, manifest), _settings_of(claims, manifest))
         known = [(look.error, _as_published(look)) for look in own]
         missing = [look for look in looks if (look.error, _as_published(look)) not in known]
@@ -108,6 +114,19 @@ def adopt_looks(study_dir: Path, runs_dir: Path, manifest: Manifest, published: 
         return replace(added, stated={**stated, **ledger.stated})
 
     update_ledger(study_dir, update)
+
+
+def _seen_in(rows: Sequence[Mapping[str, str]], manifest: Manifest) -> dict[str, tuple[int, ...]]:
+    """The claims of now whose results a table has that was published without any: with which seeds.
+
+    With fewer than two seeds nothing could be judged, so that they may have been made before.
+    """
+    ended = {row["trial"] for row in rows if row["trial"] and row["status"] in FINAL}
+    return {
+        identity: seeds
+        for identity, (claim, condition) in claims_by_identity(manifest).items()
+        if not claim.exact and len(seeds := tuple(seeds_with_results(claim.cells(condition, ()), manifest, ended))) > 1
+    }
 
 
 def _as_published(look: Look) -> frozenset[str]:

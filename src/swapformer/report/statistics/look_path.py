@@ -159,7 +159,7 @@ class LookPath:
     def _published_name(self, identity: str) -> str:
         current, short = list(self.units.values()), without_settings(identity)
         other = any(are_same(short, own) for own in current) and not any(are_same(identity, own) for own in current)
-        return f"gone{digest(identity)}" if other else short
+        return f"gone{digest(identity)}.{_GONE}" if other else short
 
     @property
     def error(self) -> float:

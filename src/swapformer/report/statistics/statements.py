@@ -6,7 +6,7 @@ says so, unless the seeds that ended later decide alike by themselves: those are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,14 +30,15 @@ def note_claims(study_dir: Path, store: Store, manifest: Manifest) -> None:
 
     Not before all settings are known. Of a claim that an older version judged it is not known.
     """
-    named = _identities(manifest, {}) if manifest.settings else {}
+    named = claims_by_identity(manifest) if manifest.settings else {}
 
     def update(ledger: Ledger) -> Ledger:
-        new = {}
+        new, ended = {}, _ended(manifest, store, ledger)
         for identity, (claim, condition) in named.items():
             if not any(are_same(identity, known) for known in ledger.stated):
                 before = any(_judged_before(look.claims, identity) for each in ledger.series for look in each.looks)
-                new[identity] = None if before else tuple(_ended(claim.cells(condition, ()), manifest, store, ledger))
+                arms = claim.cells(condition, ())
+                new[identity] = None if before else tuple(seeds_with_results(arms, manifest, ended))
         return replace(ledger, stated={**ledger.stated, **new}) if new else ledger
 
     if named:
@@ -54,12 +55,13 @@ def note_seen(study_dir: Path, store: Store) -> None:
     except UsageError:
         return
     judged = [each for series in manifest.ledger.series for look in series.looks for each in look.claims.split()]
+    ended = _ended(manifest, store, manifest.ledger)
     seen = {
         identity: tuple(sorted({manifest.settings[at] for at in cells if at in manifest.settings}))
-        for identity, (claim, condition) in (_identities(manifest, {}) if manifest.settings else {}).items()
+        for identity, (claim, condition) in (claims_by_identity(manifest) if manifest.settings else {}).items()
         if not claim.exact and not any(are_same(identity, each) for each in judged)
         for cells in [claim.cells(condition, ())]
-        if list(_ended(cells, manifest, store, manifest.ledger))
+        if list(seeds_with_results(cells, manifest, ended))
     }
     if seen:
         update_ledger(study_dir, lambda ledger: ledger.with_seen(seen))
@@ -80,7 +82,7 @@ def stated_later(records: Records) -> Records:
         if status in FINAL
     }
     stated = dict(manifest.ledger.stated)
-    for identity, (claim, condition) in _identities(manifest, records.directions).items():
+    for identity, (claim, condition) in claims_by_identity(manifest, records.directions).items():
         if not any(are_same(identity, known) for known in stated):
             arms = claim.cells(condition, ())
             at_seed = {seed: sum((*cell, seed) in ended for cell in arms) for _, _, seed in ended}
@@ -88,10 +90,10 @@ def stated_later(records: Records) -> Records:
     return replace(records, manifest=replace(manifest, ledger=replace(manifest.ledger, stated=stated)))
 
 
-def _identities(manifest: Manifest, directions: Mapping[str, str]) -> dict[str, tuple[Claim, str]]:
+def claims_by_identity(manifest: Manifest, directions: Mapping[str, str] | None = None) -> dict[str, tuple[Claim, str]]:
     """What identifies each claim in each condition that it is limited to."""
     return {
-        identify(claim, condition, manifest, directions): (claim, condition)
+        identify(claim, condition, manifest, directions or {}): (claim, condition)
         for condition in manifest.conditions
         for claim in claims_of(manifest)
         if claim.at is None or condition in claim.at
@@ -105,23 +107,27 @@ def _judged_before(claims: str, own: str) -> bool:
     return not named or of_all or any(are_same(own, each) for each in named)
 
 
-def _ended(arms: set[tuple[str, str]], manifest: Manifest, store: Store, ledger: Ledger) -> Iterator[int]:
+def seeds_with_results(arms: set[tuple[str, str]], manifest: Manifest, ended: Container[str]) -> Iterator[int]:
     """The seeds with which trials of two of these arms have ended, or of the only one: what they compare was known.
 
-    That a baseline has ended, which other studies share, tells nothing of an arm that has not. A trial that a look
-    judged had ended, though it may have been deleted since.
+    That a baseline has ended, which other studies share, tells nothing of an arm that has not.
     """
-    looked_at = {
-        trial for each in ledger.series for look in each.looks for ids in look.trials.values() for trial in ids
-    }
     trials: dict[int, list[str]] = {}
     for cell in manifest.cells:
         if (cell.arm, cell.condition) in arms and cell.trial:
             trials.setdefault(cell.seed, []).append(cell.trial)
     for seed, ids in trials.items():
-        ended = [trial in looked_at or _has_ended(trial, store) for trial in ids]
-        if sum(ended) >= min(2, len(arms)):
+        if sum(trial in ended for trial in ids) >= min(2, len(arms)):
             yield seed
+
+
+def _ended(manifest: Manifest, store: Store, ledger: Ledger) -> set[str]:
+    """The trials that have ended. One that a look judged had, though it may have been deleted since."""
+    looked_at = {
+        trial for each in ledger.series for look in each.looks for ids in look.trials.values() for trial in ids
+    }
+    named = {cell.trial for cell in manifest.cells if cell.trial}
+    return {trial for trial in named if trial in looked_at or _has_ended(trial, store)}
 
 
 def _has_ended(trial: str, store: Store) -> bool:
