@@ -326,6 +326,34 @@ class TestALostMetric:
         record = prints(text, **({} if table is None else {"table": table}))
         assert record.status == "failed" and "the steps of val/loss must not go back" in record.reason
 
+    @pytest.mark.parametrize(
+        ("before", "last", "pattern"),
+        [
+            ("9.5", "12.31", r"step (?P<step>\d+) loss (\d\.\d+)"),
+            ("0.97", "1.0", r"step (?P<step>\d+) loss (0\.\d+)"),
+            ("0.5", "9e-05", r"step (?P<step>\d+) loss (\d+\.\d+)"),
+            ("0.5", "3", r"step (?P<step>\d+) loss (\d+\.\d+)"),
+            ("0.5", "-12.5", r"step (?P<step>\d+) loss ([\d.]+)"),
+            ("0.5", "−12.5", r"step (?P<step>\d+) loss ([\d.]+)"),
+            ("0.5", "1,234.5", r"step (?P<step>\d+) loss (\d\.\d+)"),
+        ],
+    )
+    def test_a_last_number_that_the_pattern_does_not_fit_is_not_passed_over(
+        self, before: str, last: str, pattern: str
+    ) -> None:
+        """The one before it was the result: an arm would be better for having diverged in the end."""
+        record = prints(f"step 1 loss {before}\nstep 2 loss {last}\n", pattern)
+        assert record.status == "failed" and f"'step 2 loss {last}'" in record.reason
+        assert prints(f"step 1 loss {last}\nstep 2 loss {before}\n", pattern).metrics == {"val/loss": float(before)}
+
+    def test_nor_is_a_line_whose_step_it_does_not_fit(self) -> None:
+        record = prints("step 999 loss 0.5\nstep 1,000 loss 0.3\n", r"step (?P<step>\d+) loss (\S+)")
+        assert record.status == "failed" and "'step 1,000 loss 0.3'" in record.reason
+
+    def test_a_column_whose_values_lie_unevenly_apart_is_empty_after_the_smallest_distance(self) -> None:
+        rows = ["step,loss,val/loss", *(f"{step},1.0,{2 if step in (0, 1, 50, 51) else ''}" for step in range(61))]
+        assert prints("", table="\n".join(rows).encode()).metrics.get("val/loss") is None
+
     def test_lines_of_another_shape_and_lines_before_the_last_value_say_nothing_of_it(self) -> None:
         record = prints("step 5 loss nan\nstep 10 loss 2.5\ngrad norm nan\nloss 3 nan steps")
         assert record.metrics == {"val/loss": 2.5}

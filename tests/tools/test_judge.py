@@ -384,3 +384,33 @@ def test_offline_runs_of_wandb_are_judged(tmp_path: Path, capsys: pytest.Capture
     assert judge(["--wandb", str(tmp_path / "wandb"), *asked]) == 0
     (verdict,) = json.loads(capsys.readouterr().out)["verdicts"]
     assert verdict["p"] == pytest.approx(stats.ttest_rel(B, A).pvalue, rel=1e-9)
+
+
+def test_a_summary_row_of_a_spreadsheet_is_no_run() -> None:
+    """Two rows of means among eight runs made an undecided claim supported."""
+    rows = [{"arm": arm, "seed": seed, "loss": 3 - seed / 100} for arm in ("a", "b") for seed in range(4)]
+    table = pd.DataFrame([*rows, {"arm": "a", "seed": "Mean", "loss": 2.985}])
+    with pytest.raises(UsageError, match="row 9 is a summary of others, 'Mean'; leave it out"):
+        sf.judge(table, "a", metrics={"loss": "lower"})
+
+
+def test_a_column_by_which_runs_fall_into_groups_is_named_where_they_are_averaged_over_it() -> None:
+    """Nine small and two large models against two and nine: each is worse at its size, and better on average."""
+    rows = [
+        {
+            "arm": arm,
+            "seed": f"r{arm}{size}{number}",
+            "size": size,
+            "loss": mean + number / 1000,
+            "seconds": 9.5 + number,
+        }
+        for arm, small in (("a", 9), ("b", 2))
+        for size, count, mean in (("S", small, 3.05), ("L", 11 - small, 3.0))
+        for number in range(count)
+    ]
+
+    def remarks(**asked: Any) -> str:
+        return " ".join(sf.judge(pd.DataFrame(rows), "a", metrics={"loss": "lower"}, **asked).caveats)
+
+    assert "runs of an arm differ in size, over which they are averaged; --by size judges each by itself" in remarks()
+    assert "averaged" not in remarks(by=["size"]) and "in seconds" not in remarks()

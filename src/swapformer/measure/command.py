@@ -44,7 +44,10 @@ _NO_METRIC = ("step", "epoch")
 """Columns of a table that hold something in every row."""
 _SHOWN = 300
 """Characters of the end of its log that a message repeats."""
-_NUMBERS = re.compile(r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null)|\s+", re.ASCII | re.IGNORECASE)
+_NUMBERS = re.compile(
+    r"[-+−]?(?:\.?\d+(?:[.,_]\d+)*\.?(?:e[-+]?\d+)?(?:[kMGT](?![a-z]))?|nan|inf(?:inity)?|none|null)|\s+",
+    re.ASCII | re.IGNORECASE,
+)
 _NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity|none|null)(?![a-z])", re.IGNORECASE)
 _GOES_ON = re.compile(r"\d|[._]\d|[eE][-+]?\d", re.ASCII)
 _OF_VALUE = re.compile(r"/\d|[kKMGT]\b", re.ASCII)
@@ -250,7 +253,8 @@ class Command(Measurement):
         """Whether a printed line has nan or inf where the lines before it, which fit a metric's pattern, had numbers.
 
         A pattern such as `loss ([\\d.]+)` does not fit it, and the last number that it fits was not the last value.
-        What fits may be several lines, and what follows a value on its line does not matter.
+        What fits may be several lines, and what follows a value on its line does not matter. A later line that has a
+        number there, and does not fit either, is refused: `loss (\\d\\.\\d+)` would pass over 12.31.
         """
         printed = re.sub(r"[\r\n]+", "\n", printed)
         shapes: dict[str, int] = {}
@@ -259,11 +263,16 @@ class Command(Measurement):
             start, end = printed.rfind("\n", 0, found.start()) + 1, found.end()
             shapes[_shape(printed[start:end])] = printed.count("\n", start, end) + 1
         later = printed[end:].split("\n")[1:]
-        return any(
-            _NOT_FINITE.search(text := "\n".join(later[at : at + count])) and _shape(text).startswith(shape)
-            for shape, count in shapes.items()
-            for at in range(len(later))
-        )
+        texts = [
+            ("\n".join(later[at : at + count]), shape) for shape, count in shapes.items() for at in range(len(later))
+        ]
+        alike = [text for text, shape in texts if _shape(text).startswith(shape)]
+        if not any(map(_NOT_FINITE.search, alike)) and alike:
+            raise RuntimeError(
+                f"the pattern of {name} must fit each line that reports it, but behind the last one that it fits stands "
+                f"{cut(alike[-1].strip(), 80)!r}; widen it, such as with (\\S+) for the value"
+            )
+        return bool(alike)
 
     def _final(self, out: Path, printed: str, history: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
         """The metrics at the end: the newest of the history, then what the file and single printed lines say."""

@@ -31,6 +31,8 @@ step that it came to, or that each of its metrics came to, and the file that it 
 _HIDDEN: dict[str, Any] = {LOST: "", STEPS: math.nan, FILE: ""}
 """Those columns, with what they hold where nothing is known."""
 EMPTY = ("lost", "unstarted")
+_SUMMARIES = ("mean", "avg", "average", "median", "std", "sd", "stdev", "sem", "total", "sum")
+"""What a spreadsheet writes in place of a seed under a table's runs."""
 """What a run whose value is empty may be."""
 
 
@@ -201,7 +203,8 @@ def records_of(
         infinite=frozenset(infinite),
         whole=True,
     )
-    remarks = [*_unread_states(table, conditions), *left_out, *_remarks(long, conditions, asked)]
+    pooled = _pooled(table, {*conditions, *directions})
+    remarks = [*_unread_states(table, conditions), *left_out, *pooled, *_remarks(long, conditions, asked)]
     return JudgedTable(records, remarks, values, traits)
 
 
@@ -249,6 +252,11 @@ def _long(table: pd.DataFrame, asked: Question) -> tuple[pd.DataFrame, list[str]
                 f"--columns {name}=NAME says what it is called"
             )
         table[name] = table[name].map(_word)
+        if name == "seed" and (total := table[name].str.lower().isin(_SUMMARIES)).any():
+            raise UsageError(
+                f"each row must be a run, but row {int(total.to_numpy().argmax()) + 1} is a summary of others, "
+                f"{quote(table[name][total].iloc[0])}; leave it out"
+            )
         if (empty := table[name] == "").any():
             raise UsageError(f"each row must name its {name}, but row {int(empty.to_numpy().argmax()) + 1} has none")
     if {"metric", "value"} <= set(table.columns):
@@ -490,6 +498,19 @@ def _unread_states(table: pd.DataFrame, conditions: Sequence[str]) -> Iterator[s
         if words and name not in conditions and not any(word.lower() in _STATES for word in words):
             shown = number_format.listed(_few([quote(word) for word in dict.fromkeys(words)]))
             yield f"`{name}` is not read: none of its words says how a run ended ({shown}); finished or crashed would"
+
+
+def _pooled(table: pd.DataFrame, known: Collection[str]) -> Iterator[str]:
+    """A remark on each column by which runs of an arm fall into groups, though it is no condition."""
+    if {"metric", "value"} <= set(table.columns):
+        return  # there each column that differs is one, unless --by says otherwise
+    for name in map(str, table.columns):
+        if name in ("arm", "seed", "direction", *_HIDDEN, *known):
+            continue
+        sizes = table[name].map(_word).groupby(table["arm"]).value_counts()
+        groups = sizes.groupby(level=0).agg(["min", "size"])
+        if ((groups["min"] > 1) & (groups["size"] > 1)).any():
+            yield f"runs of an arm differ in {name}, over which they are averaged; --by {name} judges each by itself"
 
 
 def _remarks(long: pd.DataFrame, conditions: Sequence[str], asked: Question) -> Iterator[str]:
