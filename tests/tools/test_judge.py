@@ -402,7 +402,7 @@ def test_a_column_by_which_runs_fall_into_groups_is_named_where_they_are_average
             "seed": f"r{arm}{size}{number}",
             "size": size,
             "loss": mean + number / 1000,
-            "seconds": 9.5 + number,
+            "time": 9.5 + number,
         }
         for arm, small in (("a", 9), ("b", 2))
         for size, count, mean in (("S", small, 3.05), ("L", 11 - small, 3.0))
@@ -413,4 +413,4 @@ def test_a_column_by_which_runs_fall_into_groups_is_named_where_they_are_average
         return " ".join(sf.judge(pd.DataFrame(rows), "a", metrics={"loss": "lower"}, **asked).caveats)
 
     assert "runs of an arm differ in size, over which they are averaged; --by size judges each by itself" in remarks()
-    assert "averaged" not in remarks(by=["size"]) and "in seconds" not in remarks()
+    assert "averaged" not in remarks(by=["size"]) and "in time" not in remarks()

@@ -263,13 +263,15 @@ class Command(Measurement):
             start, end = printed.rfind("\n", 0, found.start()) + 1, found.end()
             shapes[_shape(printed[start:end])] = printed.count("\n", start, end) + 1
         later = printed[end:].split("\n")[1:]
-        texts = [
-            ("\n".join(later[at : at + count]), shape) for shape, count in shapes.items() for at in range(len(later))
+        alike = [
+            text
+            for shape, count in shapes.items()
+            for text in ("\n".join(later[at : at + count]) for at in range(len(later)))
+            if _shape(text).startswith(shape)
         ]
-        alike = [text for text, shape in texts if _shape(text).startswith(shape)]
         if not any(map(_NOT_FINITE.search, alike)) and alike:
             raise RuntimeError(
-                f"the pattern of {name} must fit each line that reports it, but behind the last one that it fits stands "
+                f"the pattern of {name} must fit each line that reports it, but behind the last that it fits stands "
                 f"{cut(alike[-1].strip(), 80)!r}; widen it, such as with (\\S+) for the value"
             )
         return bool(alike)

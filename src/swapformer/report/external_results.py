@@ -203,7 +203,8 @@ def records_of(
         infinite=frozenset(infinite),
         whole=True,
     )
-    pooled = _pooled(table, {*conditions, *directions})
+    own = table.rename(columns={called: name for name, called in asked.columns.items()})
+    pooled = _pooled(own, {*conditions, *directions})
     remarks = [*_unread_states(table, conditions), *left_out, *pooled, *_remarks(long, conditions, asked)]
     return JudgedTable(records, remarks, values, traits)
 
