@@ -203,8 +203,8 @@ def records_of(
         infinite=frozenset(infinite),
         whole=True,
     )
-    own = table.rename(columns={called: name for name, called in asked.columns.items()})
-    pooled = _pooled(own, {*conditions, *directions})
+    renamed = table.rename(columns={called: name for name, called in asked.columns.items()})
+    pooled = _pooled(renamed, {*conditions, *directions})
     remarks = [*_unread_states(table, conditions), *left_out, *pooled, *_remarks(long, conditions, asked)]
     return JudgedTable(records, remarks, values, traits)
 

@@ -135,7 +135,8 @@ def run_study(
         foreseen = preview(plan, store, differences, slots, start=time.process_time())
         does = "measures" if plan.shared_config["measure"] else "trains"
         what = "runs the command" if command_of(plan.shared_config) else f"{does} a model"
-        _say([f"{what} for each trial: {foreseen.summary}"], quiet)
+        expected = [f"to be expected: {plan.spec.expects}"] if plan.spec.expects else []
+        _say([f"{what} for each trial: {foreseen.summary}", *expected], quiet)
     _say([*device_lines(plan), *composition_lines(plan, differences), *equal, *moment_lines(plan, store)], quiet)
 
     from swapformer.report.statistics.kept_looks import adopt_looks, require_seeds

@@ -27,15 +27,18 @@ if TYPE_CHECKING:
 DEFAULT_SCALE = "cpu"
 NAMELESS = (DEFAULT_SCALE, "")
 """Scales that stand in no name of a report or folder: the default one, and that of a study without scales."""
-OWN_KEYS = ("seeds", "overrides", "tune", "match", "grid", "ladder", "claims", "figures", "must_beat")
+OWN_KEYS = (
+    "seeds", "overrides", "tune", "match", "grid", "ladder", "claims", "figures", "must_beat", "metrics", "expects"
+)  # fmt: skip
 """What each scale may have for itself. All but `overrides` replace the study's; null is none."""
+ARMS = "arms"
+"""What a scale may have too: those of the study's arms that it trains."""
 LONGEST_NAME = 200
 """Bytes of a study's name: file systems take 255, and reports put suffixes behind it."""
 KEYS = (
     "question",
     "baseline",
     "arms",
-    "metrics",
     "derive",
     "exact",
     "scales",
@@ -71,6 +74,7 @@ class Spec:
         must_beat: metric → name → number that the baseline must be better than, or no claim is judged.
         literature: numbers from papers, the key `published` of the file.
         figures: those that `--publish` writes.
+        expects: what it should show, said before anything trains.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Spec:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     must_beat: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     later_claims: bool = False
+    expects: str = ""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a name that no folder can have in `runs_dir/studies`, or in an exercise's there."""
@@ -178,7 +183,8 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     raw = with_command(with_design(raw))
     comparison.require_keys(raw, KEYS, "a study")
     chosen, section = _scale(raw.get("scales"), scale)
-    arms = _arms(raw.get("arms"))
+    every = _arms(raw.get("arms"))
+    arms = _chosen_arms(section[ARMS], every, chosen) if ARMS in section else every
     if "baseline" not in raw:
         raise UsageError(f"`baseline` must name the arm that the others are compared with, one of {', '.join(arms)}")
     baseline = raw["baseline"]
@@ -186,14 +192,15 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         raise UsageError(
             f"the baseline must be one of the arms, but {quote(baseline)} is not{suggest(str(baseline), arms)}"
         )
-    metrics = metric_names(raw.get("metrics", ["val/loss"]))
-    derive = _derive(raw["derive"], metrics, arms) if "derive" in raw else {}
-    metrics = tuple(dict.fromkeys([*metrics, *derive]))
     own = {**raw, **section}
+    metrics = metric_names(own.get("metrics", ["val/loss"]))
+    derive = _derive(raw["derive"], metrics, arms) if "derive" in raw else {}
+    metrics = metrics if "metrics" in section else tuple(dict.fromkeys([*metrics, *derive]))
     seeds, looks = comparison.parse_seeds(own.get("seeds", 5))
-    question = raw.get("question", "")
-    if not isinstance(question, str):
-        raise UsageError(f"`question` must be a text, not {quote(question)}")
+    question, expects = (own.get(key) or "" for key in ("question", "expects"))
+    for key, text in (("question", question), ("expects", expects)):
+        if not isinstance(text, str):
+            raise UsageError(f"`{key}` must be a text, not {quote(text)}")
     if not isinstance(raw.get("later_claims", False), bool):
         raise UsageError(
             "`later_claims` must be true where half of the error waits for claims that are stated later, or false, not "
@@ -202,6 +209,7 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
     spec = Spec(
         name=name if chosen in NAMELESS else f"{name}.{chosen}",
         question=question,
+        expects=expects,
         scale=chosen,
         baseline=baseline,
         arms=arms,
@@ -216,7 +224,9 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
         claims=(),
         derive=derive,
         exact=_exact(raw.get("exact", []), metrics),
-        literature=parse_published(raw.get("published", []), arms, metrics),
+        literature=tuple(
+            each for each in parse_published(raw.get("published", []), every, metrics) if each.arm in (None, *arms)
+        ),
         figures=parse_figures(own.get("figures")),
         ranges=parse_ranges(raw.get("ranges", {}), metrics),
         must_beat=parse_must_beat(own.get("must_beat"), metrics),
@@ -288,11 +298,18 @@ def _scale(scales: object, wanted: str | None) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(scales, dict) or not all(isinstance(section or {}, dict) for section in scales.values()):
         raise UsageError("`scales` must map names to {seeds: …, overrides: […]}")
     for scale, section in scales.items():
-        comparison.require_keys(section or {}, OWN_KEYS, f"scale {quote(scale)}")
+        comparison.require_keys(section or {}, (*OWN_KEYS, ARMS), f"scale {quote(scale)}")
     chosen = DEFAULT_SCALE if wanted is None else wanted
     if chosen not in scales:
         raise UsageError(f"this study has no scale {quote(chosen)}{suggest(chosen, scales)}")
     return chosen, scales[chosen] or {}
+
+
+def _chosen_arms(raw: object, arms: Mapping[str, tuple[str, ...]], scale: str) -> dict[str, tuple[str, ...]]:
+    """The arms that a scale trains, in the study's order."""
+    if not isinstance(raw, list) or not raw or not set(map(str, raw)) <= arms.keys():
+        raise UsageError(f"`arms` of scale {scale} must list some of {', '.join(arms)}, not {quote(raw)}")
+    return {name: overrides for name, overrides in arms.items() if name in map(str, raw)}
 
 
 def _arms(raw: object) -> dict[str, tuple[str, ...]]:
