@@ -66,7 +66,7 @@ def test_an_undecided_claim_is_marked_so(exercise: Path) -> None:
     mean = by_hand("mqa", metric) - by_hand("mha8", metric)
     text = (exercise / "decode" / "study.yaml").read_text(encoding="utf-8")
     contrast = f"{{weights: {{mqa: 1, mha8: -1}}, metric: {metric}, below: {mean}}}"
-    changed = text.replace("claims:\n", f"claims:\n  - {{text: open, contrast: {contrast}}}\n")
+    changed = text.replace("\nclaims:\n", f"\nclaims:\n  - {{text: open, contrast: {contrast}}}\n")
     (exercise / "decode" / "study.yaml").write_text(changed, encoding="utf-8")
     assert cell(exercise, arm="mqa", claim="open", supported="better", refuted="worse").mark == "undecided"
 

@@ -193,8 +193,8 @@ def parse(raw: object, name: str, scale: str | None = None, folder: Path | None 
             f"the baseline must be one of the arms, but {quote(baseline)} is not{suggest(str(baseline), arms)}"
         )
     own = {**raw, **section}
-    metrics = metric_names(own.get("metrics", ["val/loss"]))
-    derive = _derive(raw["derive"], metrics, arms) if "derive" in raw else {}
+    metrics, every_metric = (metric_names(asked.get("metrics", ["val/loss"])) for asked in (own, raw))
+    derive = _derive(raw["derive"], tuple({*metrics, *every_metric}), arms) if "derive" in raw else {}
     metrics = metrics if "metrics" in section else tuple(dict.fromkeys([*metrics, *derive]))
     seeds, looks = comparison.parse_seeds(own.get("seeds", 5))
     question, expects = (own.get(key) or "" for key in ("question", "expects"))
