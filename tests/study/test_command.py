@@ -372,6 +372,14 @@ class TestALostMetric:
             ("step 10 loss 1.1M", r"step (?P<step>\d+) loss ([\d.]+)", "'1.1' of"),
             ("step 10 right 3/5", r"step (?P<step>\d+) right (\d+)", "'3' of"),
             ("10,-1.53", r"(?P<step>\d+).*?(\d+\.\d+)", "'1.53' of"),
+            ("step 10 wall 12:34", r"step (?P<step>\d+) wall ([\d.]+)", "'12' of"),
+            ("step 10 wall 1m23s", r"step (?P<step>\d+) wall (\d+)", "'1' of"),
+            ("step 10 [00:59<01:10]", r"step (?P<step>\d+) \[(\d+)", "'00' of"),
+            ("step 10 loss 12'345.5", r"step (?P<step>\d+) loss (\d+)", "'12' of"),
+            ("step 10 loss 1.5d-3", r"step (?P<step>\d+) loss ([\d.]+)", "'1.5' of"),
+            ("step 10 loss 5×10^3", r"step (?P<step>\d+) loss (\d+)", "'5' of"),
+            ("step 10 tokens 1.5B", r"step (?P<step>\d+) tokens ([\d.]+)", "'1.5' of"),
+            ("step 10 loss −0.5", r"step (?P<step>\d+) loss .?([\d.]+)", "'0.5' of"),
         ],
     )
     def test_a_pattern_that_takes_a_piece_of_a_number_is_refused(self, text: str, pattern: str, shown: str) -> None:

@@ -50,9 +50,9 @@ _NUMBERS = re.compile(
 )
 _NOT_FINITE = re.compile(r"(?<![a-z])(?:nan|inf|infinity|none|null)(?![a-z])", re.IGNORECASE)
 _GOES_ON = re.compile(r"\d|[._]\d|[eE][-+]?\d", re.ASCII)
-_OF_VALUE = re.compile(r"/\d|[kKMGT]\b", re.ASCII)
-_BEGINS = re.compile(r"\d[._]?$|(?:^|[\s=:(\[,|\"'])[-+]\.?$", re.ASCII)
-"""What stands behind and before a piece of a number that is not the whole of it; behind a value also `/5` and `M`."""
+_OF_VALUE = re.compile(r"/\d|[kKMGTB]\b|:\d\d|[hms]\d|['’]\d{3}|[dD][-+]?\d|\s?[×*]\s?10\b", re.ASCII)
+_BEGINS = re.compile(r"\d[._]?$|(?:^|[\s=:(\[,|\"'])[-+−]\.?$", re.ASCII)
+"""What stands behind and before a piece of a number; behind a value also `/5`, `M` and `:34`."""
 
 
 class Command(Measurement):
